@@ -327,7 +327,7 @@ static int take_requests(struct listener *listener)
 static int step(struct incoming *incoming)
 {
 	struct comm *comm = incoming->comm;
-	int result = 0, n_asked = 0;
+	int result = 0, n_requested = 0;
 
 	for (int i = 0; i < comm->n_paths; i++) {
 		struct path *path = &comm->paths[i];
@@ -340,18 +340,18 @@ static int step(struct incoming *incoming)
 			return err;
 		}
 		path->is_up = !err;
-		n_asked += path->conn != NULL;
+		n_requested += path->conn != NULL;
 		if (err)
 			result = err;
 	}
-	if (n_asked == comm->n_paths ||
+	if (n_requested == comm->n_paths ||
 		time_budget_spend(&incoming->waited, (uint64_t)STEP_MS * NS_PER_MS, net_now_ns()) <
 			(uint64_t)ACCEPT_MS * NS_PER_MS)
 		return result;
 	net_log_warning(
 		"a connection to %s could not be set up: within %d s the peer has asked for "
 		"%d of its %d paths",
-		comm->device->name, ACCEPT_MS / 1000, n_asked, comm->n_paths);
+		comm->device->name, ACCEPT_MS / 1000, n_requested, comm->n_paths);
 	return -ETIMEDOUT;
 }
 
@@ -361,7 +361,7 @@ static int finish(struct listener *listener, struct incoming **link, struct comm
 	int err = net_comm_start(incoming->comm);
 
 	if (err) {
-		net_comm_tell_now(incoming->comm);
+		net_comm_report_now(incoming->comm);
 		drop(listener, link);
 		return err;
 	}

@@ -24,7 +24,7 @@ enum {
 	MIN_LINGER_MS = 1200,
 	MAX_LINGER_MS = 3000,   /* a waiting sender does not notice a close for this long */
 	CLOSING_PERIOD_MS = 20, /* period of checks of a closed connection */
-	LAST_ROUNDS = 64,       /* polls of a port, until nothing waits to be sent */
+	FLUSH_ROUNDS = 64,      /* polls of a port, until nothing waits to be sent */
 };
 
 static size_t slot_size(const struct comm *comm)
@@ -38,7 +38,7 @@ static size_t slot_size(const struct comm *comm)
 
 static int n_slots(const struct comm *comm)
 {
-	return comm->is_sender ? ANNOUNCEMENTS : TELLINGS;
+	return comm->is_sender ? ANNOUNCEMENTS : ANNOUNCEMENT_SENDS;
 }
 
 static int make_slots(struct comm *comm)
@@ -62,11 +62,11 @@ static uint32_t cq_depth(const struct comm *comm, int rail)
 	for (int i = 0; i < comm->n_paths; i++)
 		if (comm->paths[i].rail == rail)
 			depth += comm->is_sender ? PATH_SENDS + ANNOUNCEMENTS
-						 : PATH_RECEIVES + TELLINGS;
+						 : PATH_RECEIVES + ANNOUNCEMENT_SENDS;
 	return depth;
 }
 
-static int fill(struct comm *comm)
+static int make_queues(struct comm *comm)
 {
 	int err = 0;
 
@@ -92,7 +92,7 @@ struct request *net_comm_requests(struct comm *comm, int *ret_n)
 	return comm->is_sender ? comm->send.requests : comm->receive.requests;
 }
 
-static void free_all_requests(struct comm *comm)
+static void init_free_requests(struct comm *comm)
 {
 	int n;
 	struct request *requests = net_comm_requests(comm, &n);
@@ -126,8 +126,8 @@ int net_comm_create(struct net_device *device, int dev, bool is_sender, int n_pa
 	comm->is_sender = is_sender;
 	comm->n_paths = n_paths;
 	comm->n_their_rails = n_their_rails;
-	free_all_requests(comm);
-	err = fill(comm);
+	init_free_requests(comm);
+	err = make_queues(comm);
 	if (err) {
 		net_log_warning(
 			"cannot make a connection on %s: %s", device->name, frl_last_error());
@@ -144,7 +144,7 @@ int net_comm_add_path(struct comm *comm, int index)
 	const struct frl_qp_config config = {
 		.send_cq = comm->cqs[path->rail],
 		.recv_cq = comm->cqs[path->rail],
-		.max_send_wr = comm->is_sender ? PATH_SENDS : TELLINGS,
+		.max_send_wr = comm->is_sender ? PATH_SENDS : ANNOUNCEMENT_SENDS,
 		.max_recv_wr = comm->is_sender ? ANNOUNCEMENTS : PATH_RECEIVES,
 		.max_send_sge = 1,
 		.max_recv_sge = 1,
@@ -169,7 +169,7 @@ int net_comm_start(struct comm *comm)
 
 /* ---- closing */
 
-static void forget_requests(struct comm *comm)
+static void free_pending_requests(struct comm *comm)
 {
 	int n;
 	struct request *requests = net_comm_requests(comm, &n);
@@ -194,7 +194,7 @@ static bool free_slots(struct comm *comm)
 static bool destroy(struct comm *comm)
 {
 	registration_comm_ends(comm);
-	forget_requests(comm);
+	free_pending_requests(comm);
 	for (int i = 0; i < comm->n_paths; i++) {
 		struct path *path = &comm->paths[i];
 
@@ -216,7 +216,7 @@ static bool destroy(struct comm *comm)
 
 /* Returns whether no peer can ask for an acknowledgement any more: the peer has left, or a path has
  * no connection. */
-static bool has_left(const struct comm *comm)
+static bool peer_has_left(const struct comm *comm)
 {
 	for (int i = 0; i < comm->n_paths; i++)
 		if (!comm->paths[i].conn || frl_conn_test(comm->paths[i].conn))
@@ -235,7 +235,7 @@ static bool try_destroy(struct cleanup *cleanup)
 	for (int i = 0; i < comm->device->n_rails; i++)
 		frl_progress(net_port_at(comm->device, i)->device);
 	if (time_budget_spend(&comm->lingering, step_ns, net_now_ns()) < comm->linger_ns &&
-		!has_left(comm))
+		!peer_has_left(comm))
 		return false;
 	return destroy(comm);
 }
@@ -258,7 +258,7 @@ void net_comm_stop(struct comm *comm)
 {
 	static const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 
-	atomic_store(&comm->is_given_up, true);
+	atomic_store(&comm->is_stopped, true);
 	for (int i = 0; i < comm->n_paths; i++)
 		if (comm->paths[i].qp)
 			frl_qp_modify(comm->paths[i].qp, &attr, FRL_QP_STATE);
@@ -294,10 +294,10 @@ static uint64_t linger_ns(const struct comm *comm)
 }
 
 /* Sends pending acknowledgements. On the local fabric the peer waits for nothing else. */
-static void say_the_last(const struct comm *comm)
+static void flush_acknowledgements(const struct comm *comm)
 {
 	for (int i = 0; i < comm->device->n_rails; i++)
-		for (int round = 0; round < LAST_ROUNDS; round++)
+		for (int round = 0; round < FLUSH_ROUNDS; round++)
 			if (frl_progress(net_port_at(comm->device, i)->device) <= 0)
 				break;
 }
@@ -313,7 +313,7 @@ int net_close(struct comm *comm)
 	net_unpack_end(comm);
 	registration_comm_ends(comm);
 	if (is_complete)
-		say_the_last(comm);
+		flush_acknowledgements(comm);
 	/* A sender has received all acknowledgements. A receiver's last acknowledgement may be
 	 * lost: the sender then asks again, and needs an answer. */
 	if (is_complete && !is_lossless(comm))
@@ -367,7 +367,7 @@ void net_request_end(struct request *request)
 		registration_unuse(&request->users[i]);
 }
 
-static void tell_sizes(const struct request *request, int *sizes)
+static void fill_sizes(const struct request *request, int *sizes)
 {
 	if (request->kind == REQUEST_SEND) {
 		sizes[0] = (int)(request->send.buffer.size < INT_MAX ? request->send.buffer.size
@@ -389,13 +389,13 @@ int net_test(struct request *request, int *ret_done, int *sizes)
 	if (!request->is_done)
 		net_comm_poll(comm);
 	if (!request->is_done && !comm->err && ++comm->n_idle % IDLE_TESTS == 0)
-		net_comm_look(comm);
+		net_comm_check_qps(comm);
 	if (!request->is_done)
-		return comm->err ? net_comm_tell(comm) : NCCL_SUCCESS;
+		return comm->err ? net_comm_report(comm) : NCCL_SUCCESS;
 	if (request->is_unpacked && net_unpack_publish(request))
-		return net_comm_tell(comm);
+		return net_comm_report(comm);
 	if (sizes)
-		tell_sizes(request, sizes);
+		fill_sizes(request, sizes);
 	/* A receive that is unpacked stays a request until the kernel has read it. */
 	if (!request->is_unpacked)
 		net_request_free(request);
@@ -412,19 +412,22 @@ static int complete(struct comm *comm, const struct frl_wc *wc)
 	if (wc->status != FRL_WC_SUCCESS)
 		return net_comm_fail_status(comm, path, wc->status);
 	switch (WORK_OF(wc->wr_id)) {
-	case WORK_PIECE:
-		net_send_acknowledged(comm, path, WORK_INDEX(wc->wr_id), WORK_PIECE_OF(wc->wr_id));
+	case WORK_PIECE_SENT:
+		net_send_handle_acknowledgement(
+			comm, path, WORK_INDEX(wc->wr_id), WORK_PIECE_OF(wc->wr_id));
 		return 0;
-	case WORK_ANNOUNCEMENT:
+	case WORK_ANNOUNCEMENT_RECEIVED:
 		if (wc->opcode != FRL_WC_RECV)
-			return net_comm_nonsense(comm);
-		return net_send_take_announcement(comm, WORK_INDEX(wc->wr_id), wc->byte_len);
-	case WORK_TELLING: comm->receive.told = WORK_PIECE_OF(wc->wr_id); return 0;
-	case WORK_ARRIVAL:
+			return net_comm_protocol_error(comm);
+		return net_send_handle_announcement(comm, WORK_INDEX(wc->wr_id), wc->byte_len);
+	case WORK_ANNOUNCEMENT_SENT:
+		comm->receive.acknowledged = WORK_PIECE_OF(wc->wr_id);
+		return 0;
+	case WORK_PIECE_RECEIVED:
 		path->n_used++;
 		if (wc->opcode != FRL_WC_RECV_RDMA_WITH_IMM)
-			return net_comm_nonsense(comm);
-		return net_receive_arrived(comm, wc->imm_data, wc->byte_len);
+			return net_comm_protocol_error(comm);
+		return net_receive_handle_piece(comm, wc->imm_data, wc->byte_len);
 	}
 	return 0;
 }
@@ -453,5 +456,5 @@ int net_comm_poll(struct comm *comm)
 			poll_rail(comm, i);
 	if (comm->err)
 		return comm->err;
-	return comm->is_sender ? net_send_go_on(comm) : net_receive_go_on(comm);
+	return comm->is_sender ? net_send_continue(comm) : net_receive_continue(comm);
 }

@@ -40,10 +40,10 @@ enum {
 	SEND_REQUESTS = ANNOUNCEMENTS * NET_MAX_RECEIVES,
 	NUMBERS = 256, /* that the immediate can distinguish */
 	NET_MAX_PATHS = 16,
-	PATH_SENDS = 256,    /* pieces of a path that are not acknowledged */
-	PATH_RECEIVES = 320, /* posted receives of a path */
-	TELLINGS = 64,       /* announcements that are not acknowledged */
-	TELLING_SIGNALS = 16,
+	PATH_SENDS = 256,        /* pieces of a path that are not acknowledged */
+	PATH_RECEIVES = 320,     /* posted receives of a path */
+	ANNOUNCEMENT_SENDS = 64, /* announcements that are not acknowledged */
+	ANNOUNCEMENT_SIGNALS = 16,
 	SLOT_ALIGNMENT = 64,
 	RECEIVE_BATCH = 64, /* receives that are posted together */
 	ALIGNMENT = 128,    /* of pieces, so that no line is split between two paths */
@@ -70,7 +70,7 @@ struct part {
 	uint64_t size;     /* of the receive buffer */
 	uint64_t got;      /* received bytes */
 	uint32_t n_pieces; /* 0: none received yet */
-	uint32_t n_come;
+	uint32_t n_received;
 };
 
 struct request {
@@ -92,7 +92,7 @@ struct request {
 		} send;
 		struct {
 			uint32_t number;
-			int n, n_full;
+			int n, n_complete;
 			struct part parts[NET_MAX_RECEIVES];
 		} receive;
 	};
@@ -130,18 +130,18 @@ struct sender {
 };
 
 struct receiver {
-	uint32_t next;         /* number */
-	uint32_t posted, told; /* announcements sent; announcements known to be acknowledged */
+	uint32_t next;                 /* number */
+	uint32_t posted, acknowledged; /* announcements sent; those known to be acknowledged */
 	struct request *by_number[NUMBERS];
 	struct request requests[ANNOUNCEMENTS + NCCL_UNPACK_SLOTS];
 };
 
 struct comm {
 	bool is_sender;
-	bool is_told;    /* NCCL's log has the failure */
-	bool is_suspect; /* a queue pair failed without a flush */
-	uint32_t n_idle; /* tests since the last completion */
-	atomic_bool is_given_up;
+	bool is_reported;      /* NCCL's log has the failure */
+	bool has_unflushed_qp; /* a queue pair failed without a flush */
+	uint32_t n_idle;       /* tests since the last completion */
+	atomic_bool is_stopped;
 	int err; /* a negative errno after a failure */
 	int failed_path;
 	enum frl_wc_status status; /* of the failed work request */
@@ -177,10 +177,10 @@ struct comm {
 
 /* The kind of a completion, in its wr_id with the path and the request or slot. */
 enum work {
-	WORK_PIECE,        /* sender: a piece was sent */
-	WORK_ANNOUNCEMENT, /* sender: an announcement was received */
-	WORK_TELLING,      /* receiver: an announcement was sent */
-	WORK_ARRIVAL,      /* receiver: a piece was received */
+	WORK_PIECE_SENT,            /* sender: a piece was sent */
+	WORK_ANNOUNCEMENT_RECEIVED, /* sender: an announcement was received */
+	WORK_ANNOUNCEMENT_SENT,     /* receiver: an announcement was sent */
+	WORK_PIECE_RECEIVED,        /* receiver: a piece was received */
 };
 
 #define WORK_ID(work, path, index, piece)                                            \
@@ -221,15 +221,16 @@ void net_request_end(struct request *request);
 /* ---- send.c */
 
 int net_send_start(struct comm *comm);
-int net_send_take_announcement(struct comm *comm, uint32_t slot, uint32_t bytes);
-void net_send_acknowledged(struct comm *comm, struct path *path, uint32_t index, uint32_t piece);
+int net_send_handle_announcement(struct comm *comm, uint32_t slot, uint32_t bytes);
+void net_send_handle_acknowledgement(
+	struct comm *comm, struct path *path, uint32_t index, uint32_t piece);
 /* Posts as many waiting pieces as there is room for. */
-int net_send_go_on(struct comm *comm);
+int net_send_continue(struct comm *comm);
 
 /* ---- receive.c */
 
 int net_receive_start(struct comm *comm);
-int net_receive_arrived(struct comm *comm, uint32_t imm, uint32_t bytes);
-int net_receive_go_on(struct comm *comm);
+int net_receive_handle_piece(struct comm *comm, uint32_t imm, uint32_t bytes);
+int net_receive_continue(struct comm *comm);
 
 #endif

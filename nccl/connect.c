@@ -27,12 +27,12 @@ enum {
 	NS_PER_MS = 1000000,
 	/* Repeat a request that was not answered for this long: a daemon keeps a request for at
 	 * most an hour. */
-	ASK_MS = 600000,
+	REQUEST_MS = 600000,
 	/* The handle may arrive before the listener's daemon knows the listener, because the
 	 * listener's port must be opened first. The daemon may also restart meanwhile. After
-	 * WORRY_MS a warning is logged. */
+	 * WARN_AFTER_MS a warning is logged. */
 	UNKNOWN_MS = 60000,
-	WORRY_MS = 5000,
+	WARN_AFTER_MS = 5000,
 	RETRY_MS = 5, /* doubled with each retry */
 	MAX_RETRY_MS = 250,
 	/* If NCCL does not call for this long, it no longer wants the connection. */
@@ -54,9 +54,9 @@ struct connecting {
 	nccl_profiler_fn profiler;
 	uint64_t listener, connection;
 	struct time_budget unknown; /* starts with the first request */
-	bool is_worried;            /* a warning was logged */
+	bool has_warned;            /* a warning was logged */
 	struct {
-		uint64_t asked_ns, retry_ns;
+		uint64_t requested_ns, retry_ns;
 		unsigned retry_ms;
 	} paths[NET_MAX_PATHS];
 	int traffic_class;
@@ -139,7 +139,7 @@ static bool finish_abandoned(struct cleanup *cleanup)
 }
 
 /* Never waits for the thread that opens the port. */
-static void give_up(struct connecting *connecting)
+static void abandon(struct connecting *connecting)
 {
 	if (net_opening_test(&connecting->opening) != -EAGAIN) {
 		end(connecting);
@@ -152,7 +152,7 @@ static void give_up(struct connecting *connecting)
 	net_cleanup_add(&connecting->abandoned);
 }
 
-static void remember(struct connecting *connecting)
+static void add_setup(struct connecting *connecting)
 {
 	bool is_watched;
 
@@ -166,7 +166,7 @@ static void remember(struct connecting *connecting)
 		net_cleanup_add(&all.watch);
 }
 
-static void forget(struct connecting *connecting)
+static void remove_setup(struct connecting *connecting)
 {
 	struct connecting **link = &all.first;
 
@@ -193,7 +193,7 @@ static struct connecting *find(const struct net_handle *handle)
 	return connecting;
 }
 
-static void leave(struct connecting *connecting)
+static void leave_call(struct connecting *connecting)
 {
 	pthread_mutex_lock(&all.lock);
 	connecting->is_busy = false;
@@ -219,7 +219,7 @@ static bool is_of_context(struct connecting *connecting, const void *context)
 
 /* With the lock held: removes the setups that are not in connect() and for which `is_due` returns
  * true. */
-static struct connecting *take_out(
+static struct connecting *remove_due(
 	bool (*is_due)(struct connecting *connecting, const void *arg), const void *arg)
 {
 	struct connecting *due = NULL, **link = &all.first;
@@ -238,13 +238,13 @@ static struct connecting *take_out(
 	return due;
 }
 
-static void give_all_up(struct connecting *due)
+static void abandon_all(struct connecting *due)
 {
 	while (due) {
 		struct connecting *connecting = due;
 
 		due = connecting->next;
-		give_up(connecting);
+		abandon(connecting);
 	}
 }
 
@@ -255,7 +255,7 @@ static bool abandon_uncalled(struct cleanup *cleanup)
 
 	(void)cleanup;
 	pthread_mutex_lock(&all.lock);
-	due = take_out(is_uncalled, NULL);
+	due = remove_due(is_uncalled, NULL);
 	is_over = !all.first;
 	all.is_watched = !is_over;
 	pthread_mutex_unlock(&all.lock);
@@ -263,7 +263,7 @@ static bool abandon_uncalled(struct cleanup *cleanup)
 		net_log_warning("a connection was given up while it was set up: NCCL has not "
 				"called connect() for %d s",
 			CALLS_MS / 1000);
-	give_all_up(due);
+	abandon_all(due);
 	return is_over;
 }
 
@@ -272,9 +272,9 @@ void net_connects_end(const struct net_context *context)
 	struct connecting *due;
 
 	pthread_mutex_lock(&all.lock);
-	due = take_out(is_of_context, context);
+	due = remove_due(is_of_context, context);
 	pthread_mutex_unlock(&all.lock);
-	give_all_up(due);
+	abandon_all(due);
 }
 
 static int begin(struct net_context *context, struct net_device *device, int dev, int traffic_class,
@@ -310,7 +310,7 @@ static int begin(struct net_context *context, struct net_device *device, int dev
 }
 
 /* The local fabric connects only processes of one host. */
-static int check_reach(const struct connecting *connecting)
+static int check_reachable(const struct connecting *connecting)
 {
 	const struct net_device *device = connecting->opening.device;
 
@@ -347,14 +347,14 @@ static int make_paths(struct connecting *connecting)
  * here. */
 static int create(struct connecting *connecting)
 {
-	int err = check_reach(connecting);
+	int err = check_reachable(connecting);
 
 	if (!err)
 		err = make_paths(connecting);
 	return err == -EAGAIN ? -ENOMEM : err;
 }
 
-static int ask(struct connecting *connecting, int index)
+static int request_path(struct connecting *connecting, int index)
 {
 	struct comm *comm = connecting->comm;
 	struct path *path = &comm->paths[index];
@@ -371,16 +371,16 @@ static int ask(struct connecting *connecting, int index)
 
 	net_service_name(connecting->listener, path->their_rail, service);
 	/* No remote access: announcements are sends, so the peer writes nothing here. */
-	net_connect_config(net_port_at(comm->device, path->rail), connecting->traffic_class, ASK_MS,
-		0, &config);
-	connecting->paths[index].asked_ns = net_now_ns();
+	net_connect_config(net_port_at(comm->device, path->rail), connecting->traffic_class,
+		REQUEST_MS, 0, &config);
+	connecting->paths[index].requested_ns = net_now_ns();
 	return frl_connect(path->qp, connecting->opening.host, service, &hello, sizeof(hello),
 		&config, &path->conn);
 }
 
 /* Returns whether to retry: the listener may not be known to its daemon yet, or the daemon may be
  * restarting. A listener that rejects a request does so with a welcome. */
-static bool may_be_early(
+static bool is_listener_unknown(
 	struct connecting *connecting, const struct path *path, int err, const char *why)
 {
 	const uint64_t step_ns = UINT64_C(2) * MAX_RETRY_MS * NS_PER_MS;
@@ -392,10 +392,10 @@ static bool may_be_early(
 			frl_conn_private_data(path->conn, &refusal, sizeof(refusal)) != 0))
 		return false;
 	spent_ns = time_budget_spend(&connecting->unknown, step_ns, net_now_ns());
-	if (!connecting->is_worried && spent_ns >= (uint64_t)WORRY_MS * NS_PER_MS) {
+	if (!connecting->has_warned && spent_ns >= (uint64_t)WARN_AFTER_MS * NS_PER_MS) {
 		net_log_warning("connecting %s goes on for %d s: %s",
 			connecting->comm->device->name, UNKNOWN_MS / 1000, why);
-		connecting->is_worried = true;
+		connecting->has_warned = true;
 	}
 	return spent_ns < (uint64_t)UNKNOWN_MS * NS_PER_MS;
 }
@@ -404,10 +404,11 @@ static bool is_unanswered(const struct connecting *connecting, int index, int er
 {
 	/* An earlier timeout has another cause. */
 	return err == -ETIMEDOUT &&
-		net_now_ns() - connecting->paths[index].asked_ns >= (uint64_t)ASK_MS * NS_PER_MS;
+		net_now_ns() - connecting->paths[index].requested_ns >=
+		(uint64_t)REQUEST_MS * NS_PER_MS;
 }
 
-static int ask_again_later(struct connecting *connecting, int index)
+static int schedule_retry(struct connecting *connecting, int index)
 {
 	static const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
 	struct path *path = &connecting->comm->paths[index];
@@ -431,7 +432,7 @@ static int step_path(struct connecting *connecting, int index, char *why)
 	if (!path->conn && net_now_ns() < connecting->paths[index].retry_ns)
 		return -EAGAIN;
 	if (!path->conn) {
-		err = ask(connecting, index);
+		err = request_path(connecting, index);
 		err = err ? err : -EAGAIN;
 	} else {
 		/* Test connected paths again: one may fail while others are still connecting. */
@@ -440,12 +441,12 @@ static int step_path(struct connecting *connecting, int index, char *why)
 	if (err && err != -EAGAIN)
 		snprintf(why, WHY, "%s", frl_last_error());
 	if (err && path->conn && !path->is_up &&
-		(may_be_early(connecting, path, err, why) ||
+		(is_listener_unknown(connecting, path, err, why) ||
 			is_unanswered(connecting, index, err))) {
 		if (err == -ETIMEDOUT)
 			net_log_warning(
 				"connecting %s goes on: %s", connecting->comm->device->name, why);
-		err = ask_again_later(connecting, index);
+		err = schedule_retry(connecting, index);
 		if (err)
 			snprintf(why, WHY, "%s", frl_last_error());
 		return err ? err : -EAGAIN;
@@ -495,8 +496,8 @@ static int finish(struct connecting *connecting, struct comm **ret_comm)
 	int err = net_comm_start(comm);
 
 	if (err) {
-		net_comm_tell_now(comm);
-		give_up(connecting);
+		net_comm_report_now(comm);
+		abandon(connecting);
 		return err;
 	}
 	net_opening_end(&connecting->opening);
@@ -519,21 +520,21 @@ int net_connect_step(struct net_context *context, struct net_device *device, int
 		err = begin(context, device, dev, traffic_class, profiler, &handle, &connecting);
 		if (err)
 			return err;
-		remember(connecting);
+		add_setup(connecting);
 		handle.state = (uintptr_t)connecting;
 		handle.connection = connecting->connection;
 	}
 	err = step(connecting);
 	if (err == -EAGAIN) {
-		leave(connecting);
+		leave_call(connecting);
 		memcpy(bytes, &handle, sizeof(handle));
 		return 0;
 	}
-	forget(connecting);
+	remove_setup(connecting);
 	handle.state = 0;
 	memcpy(bytes, &handle, sizeof(handle));
 	if (!err)
 		return finish(connecting, ret_comm);
-	give_up(connecting);
+	abandon(connecting);
 	return err;
 }

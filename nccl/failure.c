@@ -18,7 +18,7 @@
 enum {
 	TEXT = 400,
 	/* How long to wait for the control daemon's information about a peer. */
-	NEWS_NS = 500 * 1000 * 1000,
+	REASON_WAIT_NS = 500 * 1000 * 1000,
 };
 
 static void close_paths(struct comm *comm)
@@ -45,7 +45,7 @@ int net_comm_fail(struct comm *comm, int err, const char *format, ...)
 	return err;
 }
 
-int net_comm_nonsense(struct comm *comm)
+int net_comm_protocol_error(struct comm *comm)
 {
 	return net_comm_fail(comm, -EPROTO,
 		"what the peer sends makes no sense: do both ends have the same release of the "
@@ -76,7 +76,7 @@ int net_comm_fail_status(struct comm *comm, const struct path *path, enum frl_wc
 	return net_comm_fail(comm, error_of(status), "%s", "");
 }
 
-void net_comm_look(struct comm *comm)
+void net_comm_check_qps(struct comm *comm)
 {
 	char text[TEXT];
 
@@ -85,43 +85,43 @@ void net_comm_look(struct comm *comm)
 
 		if (!path->qp || !*frl_qp_error(path->qp, text, sizeof(text)))
 			continue;
-		if (comm->is_suspect)
+		if (comm->has_unflushed_qp)
 			net_comm_fail_status(comm, path, FRL_WC_WR_FLUSH_ERR);
-		comm->is_suspect = true;
+		comm->has_unflushed_qp = true;
 		return;
 	}
 }
 
 /* Returns whether the peer's response may cause this status. This includes a peer that is exiting:
  * its memory may be freed before its queue pairs. */
-static bool is_of_peer(enum frl_wc_status status)
+static bool is_remote_error(enum frl_wc_status status)
 {
 	return status == FRL_WC_REM_ACCESS_ERR || status == FRL_WC_REM_OP_ERR ||
 		status == FRL_WC_REM_INV_REQ_ERR;
 }
 
 /* Returns whether the control daemon may soon know more about the failure. */
-static bool is_early(const struct comm *comm)
+static bool may_learn_reason(const struct comm *comm)
 {
 	const struct path *path = &comm->paths[comm->failed_path];
 	int err;
 
-	if (*comm->why || !is_of_peer(comm->status) || !path->conn)
+	if (*comm->why || !is_remote_error(comm->status) || !path->conn)
 		return false;
 	err = frl_conn_test(path->conn);
-	return (!err || err == -EAGAIN) && net_now_ns() < comm->failed_ns + NEWS_NS;
+	return (!err || err == -EAGAIN) && net_now_ns() < comm->failed_ns + REASON_WAIT_NS;
 }
 
 static void explain(struct comm *comm, struct path *path, char *text, size_t size)
 {
 	int err;
 
-	if (atomic_load(&comm->is_given_up)) {
+	if (atomic_load(&comm->is_stopped)) {
 		snprintf(text, size, "memory of a request that is under way was deregistered");
 		return;
 	}
 	err = path->conn ? frl_conn_test(path->conn) : 0;
-	if (err && err != -EAGAIN && is_of_peer(comm->status))
+	if (err && err != -EAGAIN && is_remote_error(comm->status))
 		snprintf(text, size, "%s; %s", frl_wc_status_str(comm->status), frl_last_error());
 	else if (err && err != -EAGAIN)
 		snprintf(text, size, "%s", frl_last_error());
@@ -131,7 +131,7 @@ static void explain(struct comm *comm, struct path *path, char *text, size_t siz
 
 /* Returns the meaning of the queue pair's PSN. Hardware does not report which PSN is
  * acknowledged. */
-static const char *psn_of(const struct comm *comm, const struct path *path)
+static const char *psn_meaning(const struct comm *comm, const struct path *path)
 {
 	if (!comm->is_sender)
 		return "expecting";
@@ -157,22 +157,23 @@ static void describe(struct comm *comm, struct path *path)
 		*peer->program ? peer->program : "a peer", peer->pid,
 		*peer->host ? peer->host : "an unknown host", format_ip(&attr.ah.dgid),
 		comm->device->name, path->qp ? frl_qp_num(path->qp) : 0, attr.dest_qpn,
-		psn_of(comm, path), comm->is_sender ? attr.sq_psn : attr.rq_psn, why);
+		psn_meaning(comm, path), comm->is_sender ? attr.sq_psn : attr.rq_psn, why);
 }
 
-int net_comm_tell(struct comm *comm)
+int net_comm_report(struct comm *comm)
 {
-	return !comm->is_told && is_early(comm) ? NCCL_SUCCESS : net_comm_tell_now(comm);
+	return !comm->is_reported && may_learn_reason(comm) ? NCCL_SUCCESS
+							    : net_comm_report_now(comm);
 }
 
-int net_comm_tell_now(struct comm *comm)
+int net_comm_report_now(struct comm *comm)
 {
-	if (!comm->is_told) {
+	if (!comm->is_reported) {
 		describe(comm, &comm->paths[comm->failed_path]);
 		/* The peer may not have noticed the failure, and NCCL may close this end much
 		 * later. */
 		close_paths(comm);
 	}
-	comm->is_told = true;
+	comm->is_reported = true;
 	return net_result_of(comm->err);
 }

@@ -14,7 +14,7 @@
 #include "nccl/log.h"
 #include "nccl/settings.h"
 
-static void note(struct net_gpus *gpus, const char *text)
+static void note_reason(struct net_gpus *gpus, const char *text)
 {
 	if (!*gpus->why_not && *text)
 		snprintf(gpus->why_not, sizeof(gpus->why_not), "%s", text);
@@ -27,7 +27,7 @@ void net_gpus_query(struct net_gpus *ret_gpus)
 	size_t n = 0, usable = 0;
 
 	if (frl_gpu_list(&infos, &n)) {
-		note(&gpus, frl_last_error());
+		note_reason(&gpus, frl_last_error());
 		infos = NULL;
 		n = 0;
 	}
@@ -40,12 +40,12 @@ void net_gpus_query(struct net_gpus *ret_gpus)
 		gpus.has_kernels &= info->usable && info->has_kernels;
 		gpus.needs_flush |= info->needs_flush;
 		gpus.is_lazy |= info->loads_lazily;
-		note(&gpus, info->reason);
+		note_reason(&gpus, info->reason);
 	}
 	frl_gpu_list_free(infos);
 	if (!usable) {
 		gpus.exports_dmabuf = gpus.has_peermem = gpus.has_kernels = false;
-		note(&gpus, "there is no GPU that can be used");
+		note_reason(&gpus, "there is no GPU that can be used");
 	}
 	*ret_gpus = gpus;
 }

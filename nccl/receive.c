@@ -17,7 +17,7 @@ static int post_receives(struct comm *comm, struct path *path, uint32_t n)
 
 	for (uint32_t i = 0; i < RECEIVE_BATCH; i++)
 		wr[i] = (struct frl_recv_wr){
-			.wr_id = WORK_ID(WORK_ARRIVAL, path - comm->paths, 0, 0),
+			.wr_id = WORK_ID(WORK_PIECE_RECEIVED, path - comm->paths, 0, 0),
 		};
 	while (n && rc >= 0) {
 		uint32_t now = n < RECEIVE_BATCH ? n : RECEIVE_BATCH;
@@ -37,7 +37,7 @@ int net_receive_start(struct comm *comm)
 	return err;
 }
 
-int net_receive_go_on(struct comm *comm)
+int net_receive_continue(struct comm *comm)
 {
 	int err = 0;
 
@@ -54,21 +54,21 @@ int net_receive_go_on(struct comm *comm)
 
 /* ---- arrived pieces */
 
-int net_receive_arrived(struct comm *comm, uint32_t imm, uint32_t bytes)
+int net_receive_handle_piece(struct comm *comm, uint32_t imm, uint32_t bytes)
 {
 	uint32_t word = ntohl(imm), n_pieces = word >> 11, at = word >> 8 & 7;
 	struct request *request = comm->receive.by_number[word % NUMBERS];
 	struct part *part;
 
 	if (!request || (int)at >= request->receive.n)
-		return net_comm_nonsense(comm);
+		return net_comm_protocol_error(comm);
 	part = &request->receive.parts[at];
 	if (!n_pieces || (part->n_pieces && part->n_pieces != n_pieces) ||
-		part->n_come == n_pieces || bytes > part->size - part->got)
-		return net_comm_nonsense(comm);
+		part->n_received == n_pieces || bytes > part->size - part->got)
+		return net_comm_protocol_error(comm);
 	part->n_pieces = n_pieces;
 	part->got += bytes;
-	if (++part->n_come < n_pieces || ++request->receive.n_full < request->receive.n)
+	if (++part->n_received < n_pieces || ++request->receive.n_complete < request->receive.n)
 		return 0;
 	comm->receive.by_number[word % NUMBERS] = NULL;
 	net_request_end(request);
@@ -111,13 +111,13 @@ static uint32_t write_announcement(const struct comm *comm, uint8_t *slot, uint3
 static int announce(struct comm *comm, uint32_t number, int n, const struct net_buffer *buffers)
 {
 	struct receiver *receiver = &comm->receive;
-	uint8_t *slot = comm->slots + receiver->posted % TELLINGS * comm->slot_size;
+	uint8_t *slot = comm->slots + receiver->posted % ANNOUNCEMENT_SENDS * comm->slot_size;
 	uint32_t posted = receiver->posted + 1;
 	struct frl_sge sge = { .addr = slot, .lkey = frl_mr_lkey(comm->slots_mr) };
 	struct frl_send_wr wr = {
-		.wr_id = WORK_ID(WORK_TELLING, 0, 0, posted),
+		.wr_id = WORK_ID(WORK_ANNOUNCEMENT_SENT, 0, 0, posted),
 		.opcode = FRL_WR_SEND,
-		.flags = posted % TELLING_SIGNALS ? 0 : FRL_SEND_SIGNALED,
+		.flags = posted % ANNOUNCEMENT_SIGNALS ? 0 : FRL_SEND_SIGNALED,
 		.sge = &sge,
 		.n_sge = 1,
 	};
@@ -140,7 +140,7 @@ static bool has_room(const struct comm *comm)
 	/* Unpacked receives have requests of their own, but share the sender's room for
 	 * announcements. */
 	return !receiver->by_number[receiver->next % NUMBERS] && comm->n_requests < ANNOUNCEMENTS &&
-		receiver->posted - receiver->told < TELLINGS;
+		receiver->posted - receiver->acknowledged < ANNOUNCEMENT_SENDS;
 }
 
 static bool is_unpacked(int n, const struct net_buffer *buffers)
@@ -160,7 +160,7 @@ int net_receive(
 
 	*ret_request = NULL;
 	if (comm->err)
-		return net_comm_tell(comm);
+		return net_comm_report(comm);
 	if (n < 1 || n > NET_MAX_RECEIVES)
 		return NCCL_INVALID_ARGUMENT;
 	unpacks = is_unpacked(n, buffers);
@@ -171,11 +171,11 @@ int net_receive(
 				  : net_request_take(comm, REQUEST_RECEIVE);
 	if (!request) {
 		net_comm_poll(comm);
-		return comm->err ? net_comm_tell(comm) : NCCL_SUCCESS;
+		return comm->err ? net_comm_report(comm) : NCCL_SUCCESS;
 	}
 	request->receive.number = receiver->next;
 	request->receive.n = n;
-	request->receive.n_full = 0;
+	request->receive.n_complete = 0;
 	for (int i = 0; i < n; i++) {
 		request->receive.parts[i] = (struct part){ .size = buffers[i].size };
 		registration_use(&request->users[i], buffers[i].registration);

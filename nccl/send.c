@@ -88,7 +88,7 @@ static int post_piece(struct comm *comm, struct path *path, struct request *requ
 		.lkey = registration ? registration->lkeys[path->rail] : 0,
 	};
 	struct frl_send_wr wr = {
-		.wr_id = WORK_ID(WORK_PIECE, path - comm->paths, index, piece),
+		.wr_id = WORK_ID(WORK_PIECE_SENT, path - comm->paths, index, piece),
 		.opcode = FRL_WR_RDMA_WRITE_WITH_IMM,
 		.flags = FRL_SEND_SIGNALED,
 		.sge = &sge,
@@ -125,7 +125,7 @@ static int post(struct comm *comm, struct request *request)
 	return 1;
 }
 
-int net_send_go_on(struct comm *comm)
+int net_send_continue(struct comm *comm)
 {
 	struct request_queue *posting = &comm->send.posting;
 
@@ -139,7 +139,8 @@ int net_send_go_on(struct comm *comm)
 	return 0;
 }
 
-void net_send_acknowledged(struct comm *comm, struct path *path, uint32_t index, uint32_t piece)
+void net_send_handle_acknowledgement(
+	struct comm *comm, struct path *path, uint32_t index, uint32_t piece)
 {
 	struct request *request = &comm->send.requests[index];
 
@@ -220,7 +221,7 @@ static int post_slot(struct comm *comm, uint32_t slot)
 		.lkey = frl_mr_lkey(comm->slots_mr),
 	};
 	const struct frl_recv_wr wr = {
-		.wr_id = WORK_ID(WORK_ANNOUNCEMENT, 0, slot, 0),
+		.wr_id = WORK_ID(WORK_ANNOUNCEMENT_RECEIVED, 0, slot, 0),
 		.sge = &sge,
 		.n_sge = 1,
 	};
@@ -272,7 +273,7 @@ static void read_group(const struct comm *comm, const uint8_t *at, struct group 
 	}
 }
 
-int net_send_take_announcement(struct comm *comm, uint32_t slot, uint32_t bytes)
+int net_send_handle_announcement(struct comm *comm, uint32_t slot, uint32_t bytes)
 {
 	struct sender *sender = &comm->send;
 	const uint8_t *at = comm->slots + slot * comm->slot_size;
@@ -283,7 +284,7 @@ int net_send_take_announcement(struct comm *comm, uint32_t slot, uint32_t bytes)
 
 	if (n < 1 || n > NET_MAX_RECEIVES || bytes != ANNOUNCEMENT_HEAD + n * part ||
 		read_u32(at) != sender->next || sender->next - sender->oldest == ANNOUNCEMENTS)
-		return net_comm_nonsense(comm);
+		return net_comm_protocol_error(comm);
 	group->n = n;
 	read_group(comm, at + ANNOUNCEMENT_HEAD, group);
 	sender->next++;
@@ -319,11 +320,11 @@ int net_send(struct comm *comm, const struct net_buffer *buffer, struct request 
 
 	*ret_request = NULL;
 	if (comm->err)
-		return net_comm_tell(comm);
+		return net_comm_report(comm);
 	request = net_request_take(comm, REQUEST_SEND);
 	if (!request) {
 		net_comm_poll(comm);
-		return comm->err ? net_comm_tell(comm) : NCCL_SUCCESS;
+		return comm->err ? net_comm_report(comm) : NCCL_SUCCESS;
 	}
 	request->send.buffer = *buffer;
 	memset(request->send.events, 0, sizeof(request->send.events));

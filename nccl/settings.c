@@ -101,7 +101,7 @@ static void read_unpack(struct net_settings *values)
 	/* -2: NCCL chooses. */
 	values->nccl.shares_buffers = read_nccl("NCCL_NET_SHARED_BUFFERS", -2) != 0;
 	values->nccl.has_ll_on_host = read_nccl("NCCL_ALLOC_P2P_NET_LL_BUFFERS", 0) != 0;
-	values->nccl.tells_optional = read_nccl("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1) != 0;
+	values->nccl.reports_optional = read_nccl("NCCL_NET_OPTIONAL_RECV_COMPLETION", 1) != 0;
 	/* 2: NCCL chooses, and does not choose PAT for devices that unpack. */
 	values->nccl.forces_pat = pat && pat != 2;
 	values->unpack_rule = net_unpack_rule(&values->nccl, &values->unpack_why);

@@ -142,9 +142,9 @@ int table_close_listen(void *listen_comm)
 
 static void warn_of_unpack(const char *version)
 {
-	static atomic_flag is_told = ATOMIC_FLAG_INIT;
+	static atomic_flag has_warned = ATOMIC_FLAG_INIT;
 
-	if (!atomic_flag_test_and_set(&is_told))
+	if (!atomic_flag_test_and_set(&has_warned))
 		net_log_warning(
 			"UNPACK is off, though FERRULE_UNPACK=1: this NCCL takes %s", version);
 }

@@ -422,11 +422,11 @@ struct request *net_unpack_take(struct comm *comm, const struct net_buffer *buff
 static void look_at_alignment(
 	const struct nccl_unpack_piece *pieces, uint64_t n, uint32_t full_length)
 {
-	static atomic_flag is_told = ATOMIC_FLAG_INIT;
+	static atomic_flag has_warned = ATOMIC_FLAG_INIT;
 	bool is_full = n > 2 && pieces[0].length == full_length;
 	uint64_t place = is_full ? pieces[0].src | pieces[0].dst : 0;
 
-	if (place % FAST && !atomic_flag_test_and_set(&is_told))
+	if (place % FAST && !atomic_flag_test_and_set(&has_warned))
 		net_log_info("packets' payload lies at multiples of %llu bytes, so NCCL's kernels "
 			     "fetch it slowly: 16 is what they need, which VLANs and IPv6 prevent",
 			(unsigned long long)(place & -place));

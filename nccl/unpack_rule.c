@@ -41,7 +41,7 @@ enum net_unpack_rule net_unpack_rule(
 		return NET_UNPACK_ALWAYS;
 	}
 	/* Without the completion, a receive of LL would wait for ever instead of failing. */
-	if (!settings->tells_optional) {
+	if (!settings->reports_optional) {
 		*ret_why =
 			"with NCCL_NET_OPTIONAL_RECV_COMPLETION=0 receives of LL and LL128, whose "
 			"kernels unpack nothing, look like others: set NCCL_PROTO=Simple";

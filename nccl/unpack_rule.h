@@ -17,7 +17,7 @@ struct net_unpack_settings {
 	struct net_protocols protocols; /* NCCL_PROTO */
 	bool shares_buffers;            /* NCCL_NET_SHARED_BUFFERS is not 0 */
 	bool has_ll_on_host;            /* NCCL_ALLOC_P2P_NET_LL_BUFFERS is set */
-	bool tells_optional;            /* NCCL_NET_OPTIONAL_RECV_COMPLETION is not 0 */
+	bool reports_optional;          /* NCCL_NET_OPTIONAL_RECV_COMPLETION is not 0 */
 	bool forces_pat;                /* NCCL_PAT_ENABLE is 1 */
 };
 

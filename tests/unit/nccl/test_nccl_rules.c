@@ -94,7 +94,7 @@ START_LOOP_TEST(rules, ROWS(rule_rows))
 	struct net_unpack_settings settings = {
 		.shares_buffers = !(row->settings & OWN_BUFFERS),
 		.has_ll_on_host = row->settings & LL_ON_HOST,
-		.tells_optional = !(row->settings & NO_HINT),
+		.reports_optional = !(row->settings & NO_HINT),
 		.forces_pat = row->settings & PAT,
 	};
 	const char *why = "";
