@@ -28,10 +28,10 @@ void local_set_state(struct local_port *port, uint16_t link, enum port_link_stat
 	for (uint16_t i = 0; i < PORT_MAX_LINKS; i++)
 		if (port->links[i].state == PORT_LINK_UP)
 			port->active[port->n_active++] = i;
-	local_rouse(port);
+	local_wake_owner(port);
 }
 
-void local_rouse(struct local_port *port)
+void local_wake_owner(struct local_port *port)
 {
 	if (port->armed)
 		wake_up(port->wake_fd, port->wake);
@@ -50,7 +50,7 @@ void local_hide_ring(struct local_port *port, uint16_t link)
 static void break_ring(struct local_port *port, struct burst_link *link)
 {
 	link->broken = true;
-	link_thread_ask(port);
+	link_thread_notify(port);
 }
 
 /* ---- receive */
@@ -113,7 +113,7 @@ static uint16_t rx_last(
 	if (link->broken || link->left == 0 ||
 		ring_look(&link->ring->rx, link->max_frame + VLAN_TAG) < 0) {
 		link->drained = true;
-		link_thread_ask(port);
+		link_thread_notify(port);
 	}
 	return n;
 }
@@ -207,7 +207,7 @@ static bool is_too_long(const struct burst_link *link, const struct port_packet 
 		memcmp(packet->header + AT_ETHERTYPE, vlan_ethertype, sizeof(vlan_ethertype)) != 0;
 }
 
-static uint16_t swallow(struct local_port *port, uint16_t n)
+static uint16_t discard(struct local_port *port, uint16_t n)
 {
 	port->dropped.tx_dropped += n;
 	return n;
@@ -255,7 +255,7 @@ static uint16_t put_all(struct local_port *port, struct burst_link *link,
 			packet->trailer_len <= PORT_TRAILER_ROOM &&
 			packet->n_pieces <= PORT_MAX_PIECES);
 		if (unlikely(is_too_long(link, packet))) {
-			swallow(port, 1);
+			discard(port, 1);
 			continue;
 		}
 		err = put(port, link, packet);
@@ -278,7 +278,7 @@ uint16_t local_tx_burst(
 	if (unlikely(link->state == PORT_LINK_CONNECTING))
 		return 0;
 	if (unlikely(link->state != PORT_LINK_UP || link->draining || link->broken))
-		return swallow(port, n);
+		return discard(port, n);
 	taken = put_all(port, link, packets, n);
 	if (taken > 0 && unlikely(ring_must_wake(&link->ring->tx)))
 		wake_up(port->wake_fd, link->wake);

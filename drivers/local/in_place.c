@@ -2,7 +2,7 @@
 /*
  * Selects memory that both ends of a link can read, and negotiates it with the peer.
  *
- * Packets of the owner request exports (`wanted`). The link thread exchanges messages with the
+ * Packets of the owner request exports (`requested`). The link thread exchanges messages with the
  * peer, and maps and unmaps memory without a guard. When it publishes, it holds the guard, and adds
  * or removes the negotiated memory in the tables of bursts. Memory is therefore mapped before a
  * burst can see it, and unmapped after a publish has hidden it. The payload of a frame is read only
@@ -30,7 +30,7 @@ enum message_type {
 	MESSAGE_READY,
 	MESSAGE_REFUSED,
 	MESSAGE_WITHDRAW,
-	MESSAGE_GONE,
+	MESSAGE_RELEASED,
 	MESSAGE_MAPPED, /* id: 1 if the client can wake the server */
 };
 
@@ -103,9 +103,9 @@ void in_place_unuse(struct local_port *port, struct port_share *use)
 		put_use(use);
 }
 
-void in_place_want(struct local_port *port, struct in_place *in_place, struct port_share *use)
+void in_place_request(struct local_port *port, struct in_place *in_place, struct port_share *use)
 {
-	if (use->id >= 0 && (in_place->wanted >> use->id & 1))
+	if (use->id >= 0 && (in_place->requested >> use->id & 1))
 		return;
 	if (!port->epochs || use->leaving ||
 		atomic_load_explicit(&use->share->freed, memory_order_relaxed))
@@ -117,11 +117,11 @@ void in_place_want(struct local_port *port, struct in_place *in_place, struct po
 		port->exports_used |= (uint64_t)1 << use->id;
 		port->exports[use->id] = use;
 	}
-	in_place->wanted |= (uint64_t)1 << use->id;
-	link_thread_ask(port);
+	in_place->requested |= (uint64_t)1 << use->id;
+	link_thread_notify(port);
 }
 
-void in_place_forget(struct local_port *port)
+void in_place_fini(struct local_port *port)
 {
 	while (!LIST_EMPTY(&port->shares))
 		put_use(LIST_FIRST(&port->shares));
@@ -197,7 +197,7 @@ static void publish_export(struct local_port *port, struct in_place *in_place, i
 		else if (*state == EXPORT_TO_SEND || *state == EXPORT_REFUSED)
 			*state = EXPORT_NONE;
 		if (*state == EXPORT_NONE) {
-			in_place->wanted &= ~bit;
+			in_place->requested &= ~bit;
 			return;
 		}
 	} else if (*state == EXPORT_NONE && !is_filled(use->share)) {
@@ -235,7 +235,7 @@ bool in_place_publish(struct local_port *port, struct in_place *in_place)
 
 	if (in_place->detached)
 		return false;
-	for (uint64_t left = in_place->wanted; left; left &= left - 1) {
+	for (uint64_t left = in_place->requested; left; left &= left - 1) {
 		int id = __builtin_ctzll(left);
 		enum export_state before = in_place->exports[id];
 
@@ -302,7 +302,7 @@ bool in_place_destroy(struct in_place **ref)
 	return true;
 }
 
-static int say(int peer_fd, enum message_type type, int id, const struct share *share)
+static int send_message(int peer_fd, enum message_type type, int id, const struct share *share)
 {
 	struct message message = {
 		.magic = MAGIC,
@@ -311,7 +311,7 @@ static int say(int peer_fd, enum message_type type, int id, const struct share *
 		.size = share ? share->size : 0,
 	};
 
-	return meet_send_fd(peer_fd, &message, sizeof(message), share ? share->fd : -1);
+	return handshake_send_fd(peer_fd, &message, sizeof(message), share ? share->fd : -1);
 }
 
 /* Returns 0, -EAGAIN, or a negative errno if the peer is gone. */
@@ -321,13 +321,13 @@ static int advance_export(struct in_place *in_place, int id, int peer_fd)
 	int err = 0;
 
 	if (*state == EXPORT_TO_SEND) {
-		err = say(peer_fd, MESSAGE_EXPORT, id, in_place->shares[id]);
+		err = send_message(peer_fd, MESSAGE_EXPORT, id, in_place->shares[id]);
 		if (!err)
 			*state = EXPORT_SENT;
 		else if (err != -EAGAIN && err != -EPIPE)
 			*state = EXPORT_REFUSED; /* refused by the system: keep copying */
 	} else if (*state == EXPORT_TO_WITHDRAW) {
-		err = say(peer_fd, MESSAGE_WITHDRAW, id, NULL);
+		err = send_message(peer_fd, MESSAGE_WITHDRAW, id, NULL);
 		if (!err)
 			*state = EXPORT_WITHDRAWN;
 	}
@@ -341,15 +341,15 @@ static int advance_import(struct in_place *in_place, int id, int peer_fd)
 
 	if (import->state == IMPORT_TO_UNMAP) {
 		import_unmap(in_place, import);
-		import->state = IMPORT_TO_SAY_GONE;
+		import->state = IMPORT_TO_SEND_RELEASED;
 	}
 	if (import->state == IMPORT_TO_ANSWER) {
-		err = say(peer_fd, MESSAGE_READY, id, NULL);
+		err = send_message(peer_fd, MESSAGE_READY, id, NULL);
 		if (!err)
 			import->state = IMPORT_READY;
-	} else if (import->state == IMPORT_TO_REFUSE || import->state == IMPORT_TO_SAY_GONE) {
-		err = say(peer_fd,
-			import->state == IMPORT_TO_REFUSE ? MESSAGE_REFUSED : MESSAGE_GONE, id,
+	} else if (import->state == IMPORT_TO_REFUSE || import->state == IMPORT_TO_SEND_RELEASED) {
+		err = send_message(peer_fd,
+			import->state == IMPORT_TO_REFUSE ? MESSAGE_REFUSED : MESSAGE_RELEASED, id,
 			NULL);
 		if (!err)
 			import->state = IMPORT_NONE;
@@ -357,13 +357,13 @@ static int advance_import(struct in_place *in_place, int id, int peer_fd)
 	return err;
 }
 
-static void take_export(struct in_place *in_place, const struct message *message, int *fd,
+static void handle_export(struct in_place *in_place, const struct message *message, int *fd,
 	int peer_fd, struct fabric_pass *pass)
 {
 	struct import *import = &in_place->imports[message->id];
 
 	if (import->state != IMPORT_NONE) {
-		say(peer_fd, MESSAGE_REFUSED, message->id, NULL);
+		send_message(peer_fd, MESSAGE_REFUSED, message->id, NULL);
 	} else if (*fd < 0 || import_map(in_place, import, *fd, message->size)) {
 		import->state = IMPORT_TO_REFUSE;
 	} else if (message->id == IN_PLACE_CONTROL &&
@@ -373,13 +373,13 @@ static void take_export(struct in_place *in_place, const struct message *message
 	} else {
 		import->state = IMPORT_TO_PUBLISH;
 		pass->publish = true;
-		meet_close_passed(*fd, true);
+		handshake_close_passed(*fd, true);
 		*fd = -1;
 	}
 }
 
 /* Ignores unexpected answers. */
-static int take_message(struct in_place *in_place, const struct message *message, int *fd,
+static int handle_memory_message(struct in_place *in_place, const struct message *message, int *fd,
 	int peer_fd, struct fabric_pass *pass)
 {
 	enum export_state *export;
@@ -389,13 +389,13 @@ static int take_message(struct in_place *in_place, const struct message *message
 		return -EPROTO;
 	if (message->id >= IN_PLACE_IDS) {
 		if (message->type == MESSAGE_EXPORT)
-			say(peer_fd, MESSAGE_REFUSED, message->id, NULL);
+			send_message(peer_fd, MESSAGE_REFUSED, message->id, NULL);
 		return 0;
 	}
 	export = &in_place->exports[message->id];
 	import = &in_place->imports[message->id];
 	switch (message->type) {
-	case MESSAGE_EXPORT: take_export(in_place, message, fd, peer_fd, pass); break;
+	case MESSAGE_EXPORT: handle_export(in_place, message, fd, peer_fd, pass); break;
 	case MESSAGE_READY:
 	case MESSAGE_REFUSED:
 		if (*export == EXPORT_SENT) {
@@ -409,7 +409,7 @@ static int take_message(struct in_place *in_place, const struct message *message
 			pass->publish = true;
 		}
 		break;
-	case MESSAGE_GONE:
+	case MESSAGE_RELEASED:
 		if (*export == EXPORT_WITHDRAWN) {
 			*export = EXPORT_NONE;
 			pass->publish = true;
@@ -422,11 +422,11 @@ static int take_message(struct in_place *in_place, const struct message *message
 
 /* If the client cannot wake the server, the server must not wake the client. Neither may rely on
  * wake-ups. */
-static void hear_mapped(struct fabric_link *link, bool wakes, struct fabric_pass *pass)
+static void handle_mapped(struct fabric_link *link, bool wakes, struct fabric_pass *pass)
 {
 	if (link->mapped || !link->ring)
 		return;
-	fabric_take_proof(link);
+	fabric_check_proof(link);
 	if (!wakes)
 		link->peer_wake = 0;
 	link->mapped = true;
@@ -434,31 +434,31 @@ static void hear_mapped(struct fabric_link *link, bool wakes, struct fabric_pass
 }
 
 /* An end that is closing the link does not need the rest. */
-static int take_any(
+static int handle_message(
 	struct fabric_link *link, const struct message *message, int *fd, struct fabric_pass *pass)
 {
 	if (message->magic == MAGIC && message->type == MESSAGE_MAPPED)
-		hear_mapped(link, message->id == 1, pass);
+		handle_mapped(link, message->id == 1, pass);
 	else if (!link->closing && !link->in_place)
 		return -EPROTO;
 	else if (!link->closing)
-		return take_message(link->in_place, message, fd, link->peer_fd, pass);
+		return handle_memory_message(link->in_place, message, fd, link->peer_fd, pass);
 	return 0;
 }
 
-int in_place_listen(struct fabric_link *link, struct fabric_pass *pass)
+int in_place_receive(struct fabric_link *link, struct fabric_pass *pass)
 {
 	/* Limit the messages per step: a peer that sends without end must not block the link
 	 * thread. */
 	for (int i = 0; i < MESSAGES_A_PASS; i++) {
 		struct message message;
 		int fd = -1;
-		int err = meet_receive_fd(link->peer_fd, &message, sizeof(message), &fd);
+		int err = handshake_receive_fd(link->peer_fd, &message, sizeof(message), &fd);
 
 		if (err)
 			return err == -EAGAIN ? 0 : err;
-		err = take_any(link, &message, &fd, pass);
-		meet_close_passed(fd, false);
+		err = handle_message(link, &message, &fd, pass);
+		handshake_close_passed(fd, false);
 		if (err)
 			return err;
 	}
@@ -466,15 +466,15 @@ int in_place_listen(struct fabric_link *link, struct fabric_pass *pass)
 	return 0;
 }
 
-int in_place_say_mapped(struct fabric_link *link)
+int in_place_send_mapped(struct fabric_link *link)
 {
-	return say(link->peer_fd, MESSAGE_MAPPED, link->peer_wake != 0, NULL);
+	return send_message(link->peer_fd, MESSAGE_MAPPED, link->peer_wake != 0, NULL);
 }
 
 int in_place_step(struct fabric_link *link, struct fabric_pass *pass)
 {
 	struct in_place *in_place = link->in_place;
-	int err = in_place_listen(link, pass);
+	int err = in_place_receive(link, pass);
 
 	if (err || !in_place)
 		return err;

@@ -4,7 +4,7 @@
  * (lib/base/share.h) once, read-only, and frames then carry references to it.
  *
  * The ends of a link exchange messages over its handshake socket. EXPORT passes a descriptor under
- * an id; READY or REFUSED answers. WITHDRAW takes the id back; GONE answers, and the id is free
+ * an id; READY or REFUSED answers. WITHDRAW takes the id back; RELEASED answers, and the id is free
  * again. Payload of a refused export is copied, which is the only effect. MAPPED concerns the link
  * itself, see link.c.
  *
@@ -64,7 +64,7 @@ enum import_state {
 	IMPORT_READY,
 	IMPORT_TO_HIDE, /* withdrawn, still visible to bursts */
 	IMPORT_TO_UNMAP,
-	IMPORT_TO_SAY_GONE,
+	IMPORT_TO_SEND_RELEASED,
 };
 
 struct import {
@@ -89,7 +89,7 @@ extern struct import_limits {
 struct in_place {
 	/* Protected by the guard: used by bursts. */
 	uint64_t ready;                       /* exports that the peer can read */
-	uint64_t wanted;                      /* exports that packets have requested */
+	uint64_t requested;                   /* exports that packets have requested */
 	const _Atomic(uint64_t) *peer_epochs; /* NULL: take no references */
 	struct {
 		const uint8_t *addr; /* NULL: no such import */
@@ -106,13 +106,13 @@ struct in_place {
 	bool has_complained; /* the log has the reason why the peer's payload is copied */
 };
 
-/* in_place.c: the memory of a port. Guard held, except for in_place_forget(). */
+/* in_place.c: the memory of a port. Guard held, except for in_place_fini(). */
 int in_place_use(struct local_port *port, void *addr, size_t len, struct port_share **ret_share);
 void in_place_unuse(struct local_port *port, struct port_share *share);
 /* Requests an export of the memory to the link's peer. */
-void in_place_want(struct local_port *port, struct in_place *in_place, struct port_share *share);
+void in_place_request(struct local_port *port, struct in_place *in_place, struct port_share *share);
 /* Call when the port has no links and no port_mems any more. */
-void in_place_forget(struct local_port *port);
+void in_place_fini(struct local_port *port);
 
 /* For the link thread, with the port's guard and the mutex held: begin, each link of the port, end.
  * in_place_publish() returns true if messages must be sent to the peer. */
@@ -129,10 +129,10 @@ struct in_place *in_place_create(struct local_port *port);
  * `in_place`. */
 int in_place_step(struct fabric_link *link, struct fabric_pass *pass);
 /* Handles messages from the peer without sending any. Returns as in_place_step() does. */
-int in_place_listen(struct fabric_link *link, struct fabric_pass *pass);
+int in_place_receive(struct fabric_link *link, struct fabric_pass *pass);
 /* Reports that the client has mapped the rings. Returns 0, -EAGAIN, or a negative errno if the peer
  * is gone. */
-int in_place_say_mapped(struct fabric_link *link);
+int in_place_send_mapped(struct fabric_link *link);
 /* Returns false if bursts may see it until the next publish. */
 bool in_place_destroy(struct in_place **in_place);
 

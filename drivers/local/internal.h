@@ -55,7 +55,7 @@ struct local_port {
 	int wake_fd; /* or -1: no descriptor was left, or such sockets are not permitted */
 	uint32_t wake;
 	struct fabric_link *made[PORT_MAX_LINKS];
-	atomic_bool asked; /* set by a burst: the link thread must check the table */
+	atomic_bool is_notified; /* set by a burst: the link thread must check the table */
 
 	/* Protected by the link thread's mutex. */
 	LIST_ENTRY(local_port) next;         /* list of ports with links */
@@ -93,7 +93,7 @@ uint16_t local_tx_burst(
 int local_arm(struct port *port);
 void local_disarm(struct port *port);
 /* Wakes a sleeping owner for an event that is not a frame. Guard held. */
-void local_rouse(struct local_port *port);
+void local_wake_owner(struct local_port *port);
 /* Changes a link's state and the set of polled links. Guard held. */
 void local_set_state(struct local_port *port, uint16_t link, enum port_link_state state);
 /* Hides the link's ring from bursts. Guard held. */

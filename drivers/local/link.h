@@ -2,7 +2,7 @@
 /*
  * The local fabric: links made on demand between processes of one machine.
  *
- * A link (link.c) has a *handshake* (meet.c) on a Unix socket, whose name both ends know. The
+ * A link (link.c) has a *handshake* (handshake.c) on a Unix socket, whose name both ends know. The
  * client sends the secret, the server answers with the memory of the rings (ring_memory.c), and the
  * client maps it and reports so (MAPPED). The socket stays open, so that each end detects at once
  * when the other is gone. On the socket the ends also negotiate memory that one reads in place
@@ -21,15 +21,15 @@
 #include "drivers/local/internal.h"
 
 enum fabric_stage {
-	FABRIC_MEET,  /* server: waits for the hello of clients; client: tries to connect */
-	FABRIC_ASK,   /* client: waits for the answer */
-	FABRIC_SHAKE, /* the rings exist; the client sends MAPPED, the server waits for it */
+	FABRIC_CONNECTING, /* server: waits for the hello of clients; client: tries to connect */
+	FABRIC_AWAITING_ANSWER, /* client: waits for the answer */
+	FABRIC_CONFIRMING, /* the rings exist; the client sends MAPPED, the server waits for it */
 	FABRIC_UP,
 	FABRIC_DRAIN, /* the peer is gone, bursts receive its last frames */
 	FABRIC_DOWN,  /* permanently down */
 };
 
-struct meet_hello {
+struct handshake_hello {
 	uint32_t magic;
 	uint32_t max_frame;
 	uint32_t in_place; /* 1: payload may be read from the sender's memory */
@@ -40,7 +40,7 @@ struct meet_hello {
 };
 
 /* Sent together with the descriptor of the rings' memory. */
-struct meet_answer {
+struct handshake_answer {
 	uint32_t magic;
 	uint32_t max_frame;
 	uint32_t in_place;
@@ -49,9 +49,9 @@ struct meet_answer {
 	uint64_t proof;
 };
 
-enum { FABRIC_STRANGERS = 16 };
+enum { FABRIC_PENDING_CLIENTS = 16 };
 
-struct fabric_stranger {
+struct fabric_pending_client {
 	int fd;
 	uint64_t deadline_ns; /* time limit for its hello */
 };
@@ -69,19 +69,19 @@ struct fabric_link {
 	bool to_drain;     /* the peer is gone, and bursts are not notified yet */
 	bool is_ready;     /* an event has come, or a publish has happened */
 	bool is_unwatched; /* events of the socket are not reported: no memory */
-	bool said_trying;  /* a restart for lack of descriptors has been logged */
-	bool said_wrong;   /* a wrong secret has been logged */
-	int error;         /* why this end cannot have the link: no memory */
-	int meet_fd;       /* server, until up: listening socket; else -1 */
-	int peer_fd;       /* socket to the peer, or -1 */
+	bool logged_retry; /* a restart for lack of descriptors has been logged */
+	bool logged_wrong_secret; /* a wrong secret has been logged */
+	int error;                /* why this end cannot have the link: no memory */
+	int listen_fd;            /* server, until up: listening socket; else -1 */
+	int peer_fd;              /* socket to the peer, or -1 */
 	/* Server: connections that have not sent the secret, oldest first. */
-	struct fabric_stranger strangers[FABRIC_STRANGERS];
-	uint32_t n_strangers;
+	struct fabric_pending_client pending_clients[FABRIC_PENDING_CLIENTS];
+	uint32_t n_pending_clients;
 	struct in_place *in_place; /* NULL: payload is always copied */
 	struct ring_link *ring;    /* NULL: none */
 	bool mapped;               /* client: has sent MAPPED; server: has received it */
 	int proof_fd;              /* open until the peer has proved its wake-up name; or -1 */
-	uint64_t told_wake;        /* name that the peer must prove */
+	uint64_t claimed_wake;     /* name that the peer must prove */
 	uint32_t peer_wake;        /* 0: neither end wakes the other */
 	uint32_t max_frame;        /* the smaller value of both ends */
 	uint64_t retry_ns;         /* earliest time of the next attempt */
@@ -97,24 +97,24 @@ struct fabric_pass {
 	bool publish;     /* publish to the port's table as soon as possible */
 };
 
-/* meet.c: nonblocking sockets with abstract addresses. -EAGAIN: try again later. Accepted sockets
- * cannot receive descriptors before rights_allow(), if the kernel supports such a limit. */
-int meet_listen(const char *name);
-int meet_accept(int listener);
-int meet_connect(const char *name);
-int meet_send(int fd, const void *message, size_t len);
-int meet_receive(int fd, void *message, size_t len);
-bool meet_is_closed(int fd);
+/* handshake.c: nonblocking sockets with abstract addresses. -EAGAIN: try again later. Accepted
+ * sockets cannot receive descriptors before rights_allow(), if the kernel supports such a limit. */
+int handshake_listen(const char *name);
+int handshake_accept(int listener);
+int handshake_connect(const char *name);
+int handshake_send(int fd, const void *message, size_t len);
+int handshake_receive(int fd, void *message, size_t len);
+bool handshake_is_closed(int fd);
 /* Also ends the connection if a forked child has the socket, too. A socket with queued descriptors
  * is closed by the closer. */
-void meet_hang_up(int *fd);
+void handshake_close(int *fd);
 /* Sends a message with a descriptor, or -1 for none. Returns -EPIPE if the peer is gone. */
-int meet_send_fd(int fd, const void *message, size_t len, int passed);
-/* *ret_passed, if not -1, belongs to the caller, who closes it by meet_close_passed(). */
-int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed);
+int handshake_send_fd(int fd, const void *message, size_t len, int passed);
+/* *ret_passed, if not -1, belongs to the caller, who closes it by handshake_close_passed(). */
+int handshake_receive_fd(int fd, void *message, size_t len, int *ret_passed);
 
 /* `mapped`: this process has mapped the file as memory. Other files may take long to close. */
-void meet_close_passed(int fd, bool mapped);
+void handshake_close_passed(int fd, bool mapped);
 
 /* link.c: mutex held, guards not held. */
 int fabric_listen(struct fabric_link *link);
@@ -122,12 +122,12 @@ int fabric_listen(struct fabric_link *link);
  * and after a publish. */
 void fabric_advance(struct fabric_link *link, struct fabric_pass *pass);
 /* Frees a link that is `closing` or DOWN. Returns false if the next publish must come first. */
-bool fabric_take_apart(struct fabric_link *link, struct fabric_pass *pass);
+bool fabric_try_free(struct fabric_link *link, struct fabric_pass *pass);
 /* Copies the link's state into the port's table. If the peer is gone, leaves the frames that it has
  * sent to bursts. Returns true if a step of the link must follow. Guard and mutex held. */
 bool fabric_publish(struct fabric_link *link);
 /* Call when the peer's proof of its wake-up name has arrived, or will not arrive. */
-void fabric_take_proof(struct fabric_link *link);
+void fabric_check_proof(struct fabric_link *link);
 
 /* link_thread.c: the ops of the fabric. */
 int link_open(struct port *port, const struct port_link_request *request);
@@ -137,7 +137,7 @@ uint32_t link_frame(struct port *port, uint16_t link);
 void link_close_all(struct local_port *port);
 /* Makes the link thread check the tables that bursts have written to. Guard held; also called from
  * bursts. */
-void link_thread_ask(struct local_port *port);
+void link_thread_notify(struct local_port *port);
 /* Makes the link thread advance the link when the socket has an event. */
 void link_thread_watch(struct fabric_link *link, int fd);
 /* Call before the socket is closed: a forked child may have it, too. */

@@ -4,8 +4,8 @@
  * while nothing happens to them.
  *
  * In each round it publishes the ports whose tables have changed, then advances each link that has
- * an event or whose time has come. Then it sleeps until a link's socket has an event, a burst asks,
- * or the earliest time requested by a link.
+ * an event or whose time has come. Then it sleeps until a link's socket has an event, a burst
+ * notifies it, or the earliest time requested by a link.
  *
  * Why bursts and this thread do not conflict:
  * - A port's table of links, and everything it refers to, changes only under the port's guard,
@@ -59,8 +59,8 @@ static struct {
 	pthread_cond_t changed;        /* a link is gone, or a guard was released */
 	LIST_HEAD(, local_port) ports; /* ports that have links */
 	bool has_thread;
-	int epoll_fd, kick_fd; /* or -1 */
-	atomic_bool asked;     /* set by a burst, without the mutex */
+	int epoll_fd, kick_fd;   /* or -1 */
+	atomic_bool is_notified; /* set by a burst, without the mutex */
 } all = {
 	.guard = { .mutex = PTHREAD_MUTEX_INITIALIZER },
 	.changed = PTHREAD_COND_INITIALIZER,
@@ -105,15 +105,15 @@ static void close_copy(int fd)
 
 static void close_copies(const struct fabric_link *link)
 {
-	close_copy(link->meet_fd);
+	close_copy(link->listen_fd);
 	close_copy(link->peer_fd);
 	close_copy(link->proof_fd);
-	for (uint32_t i = 0; i < link->n_strangers; i++)
-		close(link->strangers[i].fd);
+	for (uint32_t i = 0; i < link->n_pending_clients; i++)
+		close(link->pending_clients[i].fd);
 }
 
 /* In the child, a device of the parent has no links any more. */
-static void disown(struct local_port *port)
+static void detach_links(struct local_port *port)
 {
 	struct fabric_link *link;
 
@@ -137,13 +137,13 @@ static void after_fork_in_child(void)
 	struct local_port *port;
 
 	LIST_FOREACH(port, &all.ports, next)
-	disown(port);
+	detach_links(port);
 	LIST_INIT(&all.ports);
 	close_copy(all.epoll_fd);
 	close_copy(all.kick_fd);
 	all.epoll_fd = all.kick_fd = -1;
 	all.has_thread = false;
-	atomic_store(&all.asked, false);
+	atomic_store(&all.is_notified, false);
 	pthread_cond_init(&all.changed, NULL);
 	atomic_store(&all.guard.wanted, 0);
 	unlock();
@@ -263,7 +263,7 @@ static uint64_t advance(struct fabric_link *link, uint64_t now_ns)
 	link->is_ready = false;
 	if (!link->closing) {
 		fabric_advance(link, &pass);
-	} else if (fabric_take_apart(link, &pass)) {
+	} else if (fabric_try_free(link, &pass)) {
 		free_link(link);
 		return UINT64_MAX;
 	}
@@ -272,7 +272,7 @@ static uint64_t advance(struct fabric_link *link, uint64_t now_ns)
 	link->wake_ns = pass.wake_ns;
 	if (!pass.publish)
 		return pass.wake_ns;
-	atomic_store(&link->port->asked, true);
+	atomic_store(&link->port->is_notified, true);
 	return now_ns;
 }
 
@@ -306,10 +306,11 @@ static uint64_t publish_all(uint64_t now_ns, uint64_t freed_ns)
 	struct local_port *port;
 	bool is_due = now_ns >= freed_ns, has_exports = false;
 
-	atomic_store(&all.asked, false);
+	atomic_store(&all.is_notified, false);
 	LIST_FOREACH(port, &all.ports, next)
 	{
-		if (atomic_exchange(&port->asked, false) || (is_due && exports_have_changed(port)))
+		if (atomic_exchange(&port->is_notified, false) ||
+			(is_due && exports_have_changed(port)))
 			publish(port);
 		has_exports = has_exports || port->has_exports;
 	}
@@ -333,7 +334,7 @@ static void *run(void *arg)
 		}
 		freed_ns = publish_all(now_ns, freed_ns);
 		wake_ns = least(advance_all(now_ns), freed_ns);
-		if (wake_ns > now_ns && !LIST_EMPTY(&all.ports) && !atomic_load(&all.asked))
+		if (wake_ns > now_ns && !LIST_EMPTY(&all.ports) && !atomic_load(&all.is_notified))
 			sleep_until(wake_ns);
 	}
 	all.has_thread = false;
@@ -341,12 +342,12 @@ static void *run(void *arg)
 	return arg;
 }
 
-/* A burst that asks uses a link, so the thread exists. It sleeps, or is about to reset `asked` and
- * to check the ports. */
-void link_thread_ask(struct local_port *port)
+/* A burst that calls this uses a link, so the thread exists. It sleeps, or is about to reset
+ * `is_notified` and to check the ports. */
+void link_thread_notify(struct local_port *port)
 {
-	atomic_store(&port->asked, true);
-	if (!atomic_exchange(&all.asked, true))
+	atomic_store(&port->is_notified, true);
+	if (!atomic_exchange(&all.is_notified, true))
 		kick();
 }
 
@@ -411,9 +412,9 @@ static struct fabric_link *new_link(
 		.port = port,
 		.number = number,
 		.request = *request,
-		.stage = FABRIC_MEET,
+		.stage = FABRIC_CONNECTING,
 		.is_ready = true,
-		.meet_fd = -1,
+		.listen_fd = -1,
 		.peer_fd = -1,
 		.proof_fd = -1,
 		.deadline_ns = UINT64_MAX,

@@ -88,7 +88,7 @@ static void close_port(struct port *base)
 	link_close_all(port);
 	while (!LIST_EMPTY(&port->mapped))
 		mem_unmap(base, LIST_FIRST(&port->mapped));
-	in_place_forget(port);
+	in_place_fini(port);
 	free_port(port);
 }
 

@@ -47,7 +47,7 @@ bool in_place_can_send(
 		return false;
 	if (share->id >= 0 && (in_place->ready >> share->id & 1))
 		return true;
-	in_place_want(port, in_place, share);
+	in_place_request(port, in_place, share);
 	return false;
 }
 

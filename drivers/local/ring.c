@@ -205,7 +205,7 @@ void ring_take(struct ring_rx *rx, uint8_t *frame)
 	uint32_t end = end_of(rx->at, len - skipped);
 	uint32_t next = end < rx->bytes ? end : 0;
 
-	rx->untold += end - rx->at;
+	rx->unreported += end - rx->at;
 	__builtin_prefetch(way->records + next);
 	if (skipped)
 		memcpy(frame, stem->bytes, RING_STEM);
@@ -213,8 +213,8 @@ void ring_take(struct ring_rx *rx, uint8_t *frame)
 	if (rx->word & KEPT)
 		memcpy(stem->bytes, frame, RING_STEM);
 	rx->at = next;
-	if (rx->untold < rx->bytes / 4)
+	if (rx->unreported < rx->bytes / 4)
 		return;
-	rx->untold = 0;
+	rx->unreported = 0;
 	atomic_store_explicit(&way->taken, next, memory_order_release);
 }

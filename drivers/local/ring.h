@@ -72,8 +72,8 @@ struct ring_rx {
 	struct ring_way *way;
 	uint32_t bytes;
 	uint32_t at;
-	uint32_t word;   /* word of the next record, as read */
-	uint32_t untold; /* bytes taken since the last update of `taken` */
+	uint32_t word;       /* word of the next record, as read */
+	uint32_t unreported; /* bytes taken since the last update of `taken` */
 	struct ring_stem stems[RING_STEMS];
 };
 

@@ -73,9 +73,9 @@ static int open_socket(uint32_t *ret_name)
 	return err;
 }
 
-int wake_open_proof(uint64_t told, uint32_t *ret_name)
+int wake_open_proof(uint64_t claimed, uint32_t *ret_name)
 {
-	struct sockaddr_nl address = address_of(wake_check(told));
+	struct sockaddr_nl address = address_of(wake_check(claimed));
 	int fd = open_socket(ret_name);
 	char byte;
 
@@ -100,9 +100,9 @@ int wake_open(uint32_t *ret_name)
 	return fd;
 }
 
-uint32_t wake_check(uint64_t told)
+uint32_t wake_check(uint64_t claimed)
 {
-	return told >= FIRST_NAME && told <= UINT32_MAX ? (uint32_t)told : 0;
+	return claimed >= FIRST_NAME && claimed <= UINT32_MAX ? (uint32_t)claimed : 0;
 }
 
 static void send_to(int fd, uint32_t name, const void *bytes, size_t len)
@@ -125,17 +125,17 @@ static struct proof proof_of(const char *link, bool server)
 	return proof;
 }
 
-void wake_prove(int fd, uint64_t told, const char *link, bool server)
+void wake_prove(int fd, uint64_t claimed, const char *link, bool server)
 {
 	struct proof proof = proof_of(link, server);
 
-	send_to(fd, wake_check(told), &proof, sizeof(proof));
+	send_to(fd, wake_check(claimed), &proof, sizeof(proof));
 }
 
-uint32_t wake_proven(int proof_fd, uint64_t told, const char *link, bool server)
+uint32_t wake_proven(int proof_fd, uint64_t claimed, const char *link, bool server)
 {
 	struct proof wanted = proof_of(link, server);
-	uint32_t name = wake_check(told);
+	uint32_t name = wake_check(claimed);
 
 	for (int i = 0; i < PROOFS_MOST && name; i++) {
 		struct sockaddr_nl from = { .nl_pid = 0 };

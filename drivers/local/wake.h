@@ -24,18 +24,18 @@
 int wake_open(uint32_t *ret_name);
 
 /* Returns the name that a peer has sent, or 0 if it is invalid. */
-uint32_t wake_check(uint64_t told);
+uint32_t wake_check(uint64_t claimed);
 
-/* Opens a socket for a peer's proof, and returns its name. `told` is the name to be proved: no
- * other socket can send there and so block the proof. With `told` 0, any socket can. Returns errors
- * as wake_open() does. */
-int wake_open_proof(uint64_t told, uint32_t *ret_name);
+/* Opens a socket for a peer's proof, and returns its name. `claimed` is the name to be proved: no
+ * other socket can send there and so block the proof. With `claimed` 0, any socket can. Returns
+ * errors as wake_open() does. */
+int wake_open_proof(uint64_t claimed, uint32_t *ret_name);
 
-/* Proves to the socket `told`, if there is one, that the name of `fd` belongs to this end. */
-void wake_prove(int fd, uint64_t told, const char *link, bool server);
+/* Proves to the socket `claimed`, if there is one, that the name of `fd` belongs to this end. */
+void wake_prove(int fd, uint64_t claimed, const char *link, bool server);
 
 /* Returns the name that a peer has sent if the other end of the link has proved it, or 0. */
-uint32_t wake_proven(int proof_fd, uint64_t told, const char *link, bool server);
+uint32_t wake_proven(int proof_fd, uint64_t claimed, const char *link, bool server);
 
 /* Wakes the owner of the name, from any such socket. Does nothing if there is no such socket, or
  * the name is 0. */

@@ -24,7 +24,7 @@ void open_side(struct side *side, bool is_server)
 		.port = &side->port,
 		.request.server = is_server,
 		.request.secret = "open sesame",
-		.meet_fd = -1,
+		.listen_fd = -1,
 		.peer_fd = -1,
 		.proof_fd = -1,
 		.deadline_ns = UINT64_MAX,
@@ -45,8 +45,8 @@ void close_side(struct side *side)
 {
 	side->link.closing = true;
 	fabric_publish(&side->link);
-	ck_assert(fabric_take_apart(&side->link, &pass));
-	in_place_forget(&side->port);
+	ck_assert(fabric_try_free(&side->link, &pass));
+	in_place_fini(&side->port);
 }
 
 void fabric_teardown(void)
@@ -65,9 +65,9 @@ void come_together(void)
 {
 	step(&client);
 	step(&server);
-	ck_assert_int_eq(server.link.stage, FABRIC_SHAKE);
+	ck_assert_int_eq(server.link.stage, FABRIC_CONFIRMING);
 	ck_assert_uint_eq(pass.wake_ns, now_ns);
 	step(&client);
-	ck_assert_int_eq(client.link.stage, FABRIC_SHAKE);
+	ck_assert_int_eq(client.link.stage, FABRIC_CONFIRMING);
 	ck_assert_uint_eq(pass.wake_ns, now_ns);
 }

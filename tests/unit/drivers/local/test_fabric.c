@@ -32,22 +32,22 @@ static void come_send_and_go(void)
 	ck_assert_int_eq(ring_begin(&client.link.ring->tx, frame, FRAME, 0, &rest), 0);
 	ring_show(&client.link.ring->tx);
 	/* Left unread: the kernel reports that before all else. */
-	ck_assert_int_eq(in_place_say_mapped(&server.link), 0);
+	ck_assert_int_eq(in_place_send_mapped(&server.link), 0);
 	close_side(&client);
 }
 
 /* In the moment between a look at what has come and one at whether the peer is there. */
 static bool goes_between;
 
-bool __real_meet_is_closed(int fd);
-bool __wrap_meet_is_closed(int fd);
-bool __wrap_meet_is_closed(int fd)
+bool __real_handshake_is_closed(int fd);
+bool __wrap_handshake_is_closed(int fd);
+bool __wrap_handshake_is_closed(int fd)
 {
 	if (goes_between && fd == server.link.peer_fd) {
 		goes_between = false;
 		come_send_and_go();
 	}
-	return __real_meet_is_closed(fd);
+	return __real_handshake_is_closed(fd);
 }
 
 START_LOOP_TEST(client_that_is_gone, 2)
@@ -81,7 +81,7 @@ START_TEST(client_that_never_came)
 	come_together();
 	close_side(&client);
 	step(&server);
-	ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(server.link.stage, FABRIC_CONNECTING);
 	ck_assert_int_eq(server.link.error, 0);
 	open_side(&client, false);
 	now_ns += 1000 * 1000 * 1000;
@@ -113,12 +113,12 @@ START_TEST(no_descriptor_to_accept)
 	allow_files(0);
 	step(&server);
 	allow_files(-1);
-	ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(server.link.stage, FABRIC_CONNECTING);
 	now_ns += 1000 * 1000;
 	step(&server);
 	step(&client);
-	ck_assert_int_eq(server.link.stage, FABRIC_SHAKE);
-	ck_assert_int_eq(client.link.stage, FABRIC_SHAKE);
+	ck_assert_int_eq(server.link.stage, FABRIC_CONFIRMING);
+	ck_assert_int_eq(client.link.stage, FABRIC_CONFIRMING);
 }
 END_TEST
 
@@ -131,16 +131,16 @@ START_LOOP_TEST(no_descriptors, 2)
 		allow_files(1);
 		step(&server);
 		allow_files(-1);
-		ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+		ck_assert_int_eq(server.link.stage, FABRIC_CONNECTING);
 	} else {
 		step(&server);
 		allow_files(0);
 	}
 	step(&client);
 	allow_files(-1);
-	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.stage, FABRIC_CONNECTING);
 	step(&server);
-	ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(server.link.stage, FABRIC_CONNECTING);
 	ck_assert_int_eq(client.link.error, 0);
 	ck_assert_int_eq(server.link.error, 0);
 	now_ns += 1000 * 1000 * 1000;
@@ -153,34 +153,34 @@ END_TEST
 /* A hello with frames too short, then an answer. */
 START_LOOP_TEST(frames_too_short, 2)
 {
-	struct meet_hello hello;
-	struct meet_answer answer = { .magic = MAGIC, .max_frame = RING_STEM };
+	struct handshake_hello hello;
+	struct handshake_answer answer = { .magic = MAGIC, .max_frame = RING_STEM };
 	struct ring_link *rings;
 	int fd, passed;
 
 	step(&client);
 	if (_i == 0) {
 		client.port.base.caps.max_frame = RING_STEM;
-		meet_hang_up(&client.link.peer_fd);
-		client.link.stage = FABRIC_MEET;
+		handshake_close(&client.link.peer_fd);
+		client.link.stage = FABRIC_CONNECTING;
 		step(&server);
 		step(&server);
 		step(&client);
 		step(&server);
 		step(&server);
-		ck_assert_int_eq(server.link.stage, FABRIC_MEET);
+		ck_assert_int_eq(server.link.stage, FABRIC_CONNECTING);
 		ck_assert_int_eq(server.link.error, 0);
 		return;
 	}
-	fd = meet_accept(server.link.meet_fd);
+	fd = handshake_accept(server.link.listen_fd);
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(meet_receive(fd, &hello, sizeof(hello)), 0);
+	ck_assert_int_eq(handshake_receive(fd, &hello, sizeof(hello)), 0);
 	ck_assert_int_eq(ring_link_make(RING_BYTES, &rings, &passed), 0);
-	ck_assert_int_eq(meet_send_fd(fd, &answer, sizeof(answer), passed), 0);
+	ck_assert_int_eq(handshake_send_fd(fd, &answer, sizeof(answer), passed), 0);
 	ring_link_destroy(rings);
 	close(passed);
 	step(&client);
-	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.stage, FABRIC_CONNECTING);
 	ck_assert_int_eq(client.link.error, 0);
 	close(fd);
 }
@@ -189,15 +189,15 @@ END_TEST
 /* A descriptor of something else is no reason to give the link up. */
 START_TEST(wrong_descriptor)
 {
-	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
+	struct handshake_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
 	int zero = open("/dev/zero", O_RDWR | O_CLOEXEC), fd;
 
 	step(&client);
-	fd = meet_accept(server.link.meet_fd);
+	fd = handshake_accept(server.link.listen_fd);
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(meet_send_fd(fd, &answer, sizeof(answer), zero), 0);
+	ck_assert_int_eq(handshake_send_fd(fd, &answer, sizeof(answer), zero), 0);
 	step(&client);
-	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.stage, FABRIC_CONNECTING);
 	ck_assert_int_eq(client.link.error, 0);
 	close(fd);
 	close(zero);
@@ -214,7 +214,7 @@ static int connect_to_server(void)
 	int fd;
 
 	snprintf(place, sizeof(place), "ferrule-link/%s", server.link.request.name);
-	fd = meet_connect(place);
+	fd = handshake_connect(place);
 	ck_assert_int_ge(fd, 0);
 	return fd;
 }
@@ -222,25 +222,25 @@ static int connect_to_server(void)
 /* More than the server has room for, some of which say something else than a client would. */
 START_TEST(others_do_not_delay_the_client)
 {
-	const struct meet_hello hello = { .magic = MAGIC, .secret = "open barley" };
+	const struct handshake_hello hello = { .magic = MAGIC, .secret = "open barley" };
 
-	for (int i = 0; i < 2 * FABRIC_STRANGERS; i++) {
+	for (int i = 0; i < 2 * FABRIC_PENDING_CLIENTS; i++) {
 		int fd = connect_to_server();
 
 		if (i % 4 == 1)
-			ck_assert_int_eq(meet_send(fd, &hello, sizeof(hello)), 0);
+			ck_assert_int_eq(handshake_send(fd, &hello, sizeof(hello)), 0);
 		if (i % 4 == 2)
-			ck_assert_int_eq(meet_send(fd, "hello", 5), 0);
+			ck_assert_int_eq(handshake_send(fd, "hello", 5), 0);
 		if (i % 4 == 3)
 			close(fd);
 	}
 	step(&client);
 	for (int i = 0; i < 3; i++)
 		step(&server);
-	ck_assert_int_eq(server.link.stage, FABRIC_SHAKE);
-	ck_assert_uint_eq(server.link.n_strangers, 0);
+	ck_assert_int_eq(server.link.stage, FABRIC_CONFIRMING);
+	ck_assert_uint_eq(server.link.n_pending_clients, 0);
 	step(&client);
-	ck_assert_int_eq(client.link.stage, FABRIC_SHAKE);
+	ck_assert_int_eq(client.link.stage, FABRIC_CONFIRMING);
 }
 END_TEST
 
@@ -251,11 +251,11 @@ START_TEST(silent_ones_have_a_second)
 	int fd = connect_to_server();
 
 	step(&server);
-	ck_assert_uint_eq(server.link.n_strangers, 1);
+	ck_assert_uint_eq(server.link.n_pending_clients, 1);
 	ck_assert_uint_eq(pass.wake_ns, now_ns + 1000 * 1000 * 1000);
 	now_ns = pass.wake_ns;
 	step(&server);
-	ck_assert_uint_eq(server.link.n_strangers, 0);
+	ck_assert_uint_eq(server.link.n_pending_clients, 0);
 	ck_assert_int_eq(recv(fd, &byte, 1, 0), 0);
 }
 END_TEST
@@ -275,7 +275,7 @@ START_TEST(others_go_with_the_link)
 	int silent, slow = make_slow();
 	char byte;
 
-	rights_allow(server.link.meet_fd, true);
+	rights_allow(server.link.listen_fd, true);
 	silent = connect_to_server();
 	step(&server);
 	ck_assert_int_eq(slow_file_send(silent, "x", 1, slow, 1, 0), 1);
@@ -296,12 +296,12 @@ END_TEST
  * everybody send them: the second half of the rows is for one that does not. */
 START_LOOP_TEST(slow_file_of_a_stranger, 8)
 {
-	const struct meet_hello hello = { .magic = MAGIC };
+	const struct handshake_hello hello = { .magic = MAGIC };
 	const size_t sizes[] = { sizeof(hello), sizeof(hello), 3, 0 };
 	int fd, slow = make_slow();
 
 	if (_i < 4)
-		rights_allow(server.link.meet_fd, true);
+		rights_allow(server.link.listen_fd, true);
 	fd = connect_to_server();
 	if (slow_file_send(fd, &hello, sizes[_i % 4], slow, _i % 4 == 1 ? 2 : 1, 0) >= 0)
 		close(slow);
@@ -312,17 +312,17 @@ END_TEST
 /* As the memory of the rings. */
 START_LOOP_TEST(slow_file_of_the_server, 2)
 {
-	struct meet_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
+	struct handshake_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
 	int fd, slow = make_slow();
 
 	step(&client);
-	fd = meet_accept(server.link.meet_fd);
+	fd = handshake_accept(server.link.listen_fd);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(
 		slow_file_send(fd, &answer, sizeof(answer), slow, _i ? 2 : 1, 0), sizeof(answer));
 	close(slow);
 	step(&client);
-	ck_assert_int_eq(client.link.stage, FABRIC_MEET);
+	ck_assert_int_eq(client.link.stage, FABRIC_CONNECTING);
 	ck_assert_int_eq(client.link.error, 0);
 	close(fd);
 	now_ns += 1000 * 1000 * 1000;
@@ -346,7 +346,7 @@ START_LOOP_TEST(slow_file_of_the_peer, 4)
 		slow_file_send(from->link.peer_fd, &export, sizeof(export), slow, 1, 0), 16);
 	close(slow);
 	step(to);
-	ck_assert_int_eq(to->link.stage, FABRIC_SHAKE);
+	ck_assert_int_eq(to->link.stage, FABRIC_CONFIRMING);
 }
 END_TEST
 

@@ -19,7 +19,7 @@ enum {
 	READY,
 	REFUSED,
 	WITHDRAW,
-	GONE,
+	RELEASED,
 	PAGE = 4096,
 	PAGES = 16,
 	ALL_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE,
@@ -74,7 +74,7 @@ static int tell(struct side *from, uint16_t type, uint16_t id, uint64_t size, in
 	struct side *to = from == &client ? &server : &client;
 	struct export_message message = { EXPORT_MAGIC, type, id, size };
 
-	ck_assert_int_eq(meet_send_fd(from->link.peer_fd, &message, sizeof(message), fd), 0);
+	ck_assert_int_eq(handshake_send_fd(from->link.peer_fd, &message, sizeof(message), fd), 0);
 	for (int i = 0; i < 3; i++) {
 		step(to);
 		fabric_publish(&to->link);
@@ -82,7 +82,7 @@ static int tell(struct side *from, uint16_t type, uint16_t id, uint64_t size, in
 	do {
 		int passed = -1, rc;
 
-		rc = meet_receive_fd(from->link.peer_fd, &message, sizeof(message), &passed);
+		rc = handshake_receive_fd(from->link.peer_fd, &message, sizeof(message), &passed);
 		ck_assert_int_eq(rc, 0);
 		if (passed >= 0)
 			close(passed);
@@ -150,7 +150,7 @@ START_TEST(sparse_memory_waits)
 	LIST_INIT(&client.port.shares);
 	import_limits.link.holes = 0;
 	ck_assert_int_eq(in_place_use(&client.port, memory, size, &use), 0);
-	in_place_want(&client.port, in_place, use);
+	in_place_request(&client.port, in_place, use);
 	memset(memory, 1, size - PAGE);
 	fabric_publish(&client.link);
 	ck_assert_int_eq(in_place->exports[use->id], EXPORT_NONE);
@@ -266,7 +266,7 @@ START_TEST(exports_of_one_peer)
 	ck_assert_int_eq(export_full(&client, 1), READY);
 	ck_assert_int_eq(export_full(&client, 2), READY);
 	ck_assert_int_eq(export_full(&client, 3), REFUSED);
-	ck_assert_int_eq(tell(&client, WITHDRAW, 1, 0, -1), GONE);
+	ck_assert_int_eq(tell(&client, WITHDRAW, 1, 0, -1), RELEASED);
 	ck_assert_int_eq(export_full(&client, 3), READY);
 	ck_assert_int_eq(export_full(&client, 1), REFUSED);
 	/* The other one has a share of its own. */
@@ -298,7 +298,7 @@ START_TEST(exports_of_the_same_memory)
 
 	ck_assert_int_eq(tell(&client, EXPORT, 1, PAGES * PAGE, fd), READY);
 	ck_assert_int_eq(tell(&client, EXPORT, 2, PAGES * PAGE, fd), REFUSED);
-	ck_assert_int_eq(tell(&client, WITHDRAW, 1, 0, -1), GONE);
+	ck_assert_int_eq(tell(&client, WITHDRAW, 1, 0, -1), RELEASED);
 	ck_assert_int_eq(export(&client, 2, PAGES * PAGE, fd), READY);
 }
 END_TEST

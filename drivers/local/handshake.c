@@ -36,7 +36,7 @@ static int new_socket(void)
 	return fd < 0 ? -errno : fd;
 }
 
-int meet_listen(const char *name)
+int handshake_listen(const char *name)
 {
 	struct sockaddr_un address;
 	socklen_t len = address_of(name, &address);
@@ -55,14 +55,14 @@ int meet_listen(const char *name)
 	return fd;
 }
 
-int meet_accept(int listener)
+int handshake_accept(int listener)
 {
 	int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	return fd < 0 ? -errno : fd;
 }
 
-int meet_connect(const char *name)
+int handshake_connect(const char *name)
 {
 	struct sockaddr_un address;
 	socklen_t len = address_of(name, &address);
@@ -79,7 +79,7 @@ int meet_connect(const char *name)
 	return fd;
 }
 
-int meet_send(int fd, const void *message, size_t len)
+int handshake_send(int fd, const void *message, size_t len)
 {
 	return send(fd, message, len, MSG_NOSIGNAL) == (ssize_t)len ? 0 : -EPIPE;
 }
@@ -101,12 +101,12 @@ static int receive(int fd, void *message, size_t len, int *ret_passed)
 	return n > 0 || n == -EMSGSIZE || n == -EBADMSG ? -EPROTO : -EPIPE;
 }
 
-int meet_receive(int fd, void *message, size_t len)
+int handshake_receive(int fd, void *message, size_t len)
 {
 	return receive(fd, message, len, NULL);
 }
 
-int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed)
+int handshake_receive_fd(int fd, void *message, size_t len, int *ret_passed)
 {
 	int passed = -1;
 	int err = receive(fd, message, len, &passed);
@@ -117,14 +117,14 @@ int meet_receive_fd(int fd, void *message, size_t len, int *ret_passed)
 }
 
 /* Returns true even while unread messages remain. */
-bool meet_is_closed(int fd)
+bool handshake_is_closed(int fd)
 {
 	struct pollfd state = { .fd = fd, .events = POLLRDHUP };
 
 	return poll(&state, 1, 0) > 0;
 }
 
-void meet_hang_up(int *fd)
+void handshake_close(int *fd)
 {
 	if (*fd < 0)
 		return;
@@ -133,7 +133,7 @@ void meet_hang_up(int *fd)
 	*fd = -1;
 }
 
-void meet_close_passed(int fd, bool mapped)
+void handshake_close_passed(int fd, bool mapped)
 {
 	if (fd >= 0 && mapped)
 		close(fd);
@@ -141,7 +141,7 @@ void meet_close_passed(int fd, bool mapped)
 		closer_close(fd);
 }
 
-int meet_send_fd(int fd, const void *message, size_t len, int passed)
+int handshake_send_fd(int fd, const void *message, size_t len, int passed)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
