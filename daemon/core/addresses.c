@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The addresses and MACs in a fabric's ranges. */
+/* Addresses and MAC addresses by their index in a fabric's ranges. */
 #include <string.h>
 
 #include "daemon/core/leases.h"
@@ -22,7 +22,7 @@ bool in_range(const struct config_range *range, const struct frl_ip *ip)
 		memcmp(ip, &range->last, sizeof(*ip)) <= 0;
 }
 
-/* ---- MACs are numbers of 48 bits */
+/* ---- MAC addresses as numbers of 48 bits */
 
 static uint64_t mac_number(const uint8_t mac[6])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One end of a connection: made, ended, timed out, and lost with its process, its port or its peer.
- * Whoever ends it, each end hears of it once: it is forgotten with the words.
+ * One end of a connection: creation, end, timeout, and loss with its process, its port or its peer.
+ * Each end is notified once that the connection has ended, and is forgotten with that message.
  */
 #include "daemon/core/conns.h"
 
@@ -15,9 +15,9 @@
 #define MS UINT64_C(1000000)
 
 enum {
-	TIMEOUT_MS = 10000,       /* where the process says none */
-	TIMEOUT_MAX_MS = 3600000, /* so that nobody can hold memory for ever */
-	TICK_MS = 5,              /* timeouts are noticed together */
+	TIMEOUT_MS = 10000,       /* if the process sets none */
+	TIMEOUT_MAX_MS = 3600000, /* limits how long a process can hold memory */
+	TICK_MS = 5,              /* timeouts within this time are handled together */
 };
 
 const double latency_bounds_s[LATENCY_BUCKETS] = { 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
@@ -25,7 +25,7 @@ const double latency_bounds_s[LATENCY_BUCKETS] = { 0.0001, 0.00025, 0.0005, 0.00
 
 void ending_set(struct ending *ending, int error, const char *format, ...)
 {
-	char text[2048]; /* any text of a message fits: it is cut between two characters only */
+	char text[2048]; /* longer than any text of a message */
 	va_list arguments;
 
 	memset(ending, 0, sizeof(*ending));
@@ -58,7 +58,7 @@ bool has_relearned(const struct core *core, uint64_t now_ns)
 	return now_ns >= relearned_ns(core);
 }
 
-/* ---- made and forgotten */
+/* ---- creation and removal */
 
 struct conn *conns_find(const struct core *core, const uint8_t *uuid, bool passive)
 {
@@ -178,11 +178,11 @@ struct conn *conn_twin(const struct core *core, const struct conn *conn)
 	struct conn *twin = conn->peer ? NULL
 				       : conns_find(core, conn->key.uuid, !conn->key.passive);
 
-	/* An end of the same name whose other end is elsewhere was made up to meddle with it. */
+	/* An end with the same name but a remote peer is a forgery: it is not the twin. */
 	return twin && !twin->peer ? twin : NULL;
 }
 
-/* ---- ended */
+/* ---- end */
 
 void who_fill(
 	const struct core *core, const struct who *who, const struct peer *peer, Ctl__Who *ret)
@@ -194,7 +194,8 @@ void who_fill(
 	ret->uid = who->uid;
 	if (!peer)
 		return;
-	/* The key is what peer_get() takes, but for one that was only made to be another one. */
+	/* The key is an address that peer_get() accepts, unless it has a suffix that makes it
+	 * unique. */
 	if (peer->port && !strchr(peer->key, '#'))
 		ret->address = (char *)(uintptr_t)peer->key;
 	ret->instance = peer->instance;
@@ -249,7 +250,7 @@ void conn_tell_other(struct core *core, const struct conn *conn, const struct en
 	if (twin) {
 		conn_tell(core, twin, ending);
 	} else if (conn->peer) {
-		/* A peer that is away learns it from the next Sync. */
+		/* A peer that is not connected learns this from the next Sync. */
 		conn_fill_end(&envelope, &end, &uuid, !conn->key.passive, ending);
 		peer_send(core, conn->peer, &envelope);
 	}
@@ -294,7 +295,7 @@ void conn_established(struct core *core, struct conn *conn, uint64_t now_ns)
 	core->counters.latency_count[bucket]++;
 }
 
-/* ---- lost */
+/* ---- loss */
 
 void conns_session_lost(struct core *core, struct session *session, uint64_t now_ns)
 {
@@ -334,7 +335,7 @@ void conns_port_lost(struct core *core, struct port *port, uint64_t now_ns)
 		next = node->next;
 		if (conn->port != port)
 			continue;
-		/* The other end may be of this session as well, and the next one. */
+		/* The twin may belong to this session too, and may be the next in the list. */
 		twin = conn_twin(core, conn);
 		if (twin && next == &twin->of_session)
 			next = next->next;
@@ -349,7 +350,7 @@ void conns_peer_gone(
 
 	ending_set(&ending, error, "%s", why);
 	LIST_EACH(struct conn, conn, &peer->conns, of_peer) {
-		/* Both ends are never with one peer: the next one stays where it is. */
+		/* A peer never has both ends: the next in the list remains valid. */
 		if (!all && (conn->key.passive || conn->state != CONN_REQUESTED))
 			continue;
 		if (all && conn_receives(core, conn, peer_since_ns(peer, now_ns)))
@@ -402,8 +403,8 @@ static void time_out(struct core *core, struct conn *conn)
 	conn_end_both(core, conn, &ending);
 }
 
-/* The connections that wait are few among those that are there: they are looked through when the
- * earliest deadline has come that was ever set since the last time. */
+/* Few connections wait at a time. The table is searched only once the earliest deadline that was
+ * set since the last search has passed. */
 uint64_t conns_tick(struct core *core, uint64_t now_ns)
 {
 	uint64_t more_ns = conns_catch_up(core, now_ns), due_ns = CORE_NEVER;
@@ -417,7 +418,7 @@ uint64_t conns_tick(struct core *core, uint64_t now_ns)
 				if (conn->deadline_ns < due_ns)
 					due_ns = conn->deadline_ns;
 			} else {
-				/* Its twin goes as well, and may be the next one. */
+				/* The twin is removed too, and may be the next in the table. */
 				if (next && conn_twin(core, conn) == next)
 					next = next->hh.next;
 				time_out(core, conn);

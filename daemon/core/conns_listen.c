@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Listeners: who may offer what, and which requests come through to them. A request for a service
- * that nobody offers waits, in the time after a crash in which processes come back (it is parked),
- * and is refused otherwise.
+ * Listeners: who may offer a service, and which requests reach it. A request for a service that
+ * nobody offers is refused. While processes come back after a crash it is deferred instead.
  */
 #include "daemon/core/conns.h"
 
@@ -12,8 +11,8 @@
 #include <string.h>
 
 enum {
-	BACKLOG = 1024, /* where the process says none */
-	/* The active end's daemon knows first that the time is over, and says so. */
+	BACKLOG = 1024, /* if the process sets none */
+	/* The daemon of the active end times out first and reports it. */
 	SLACK_MS = 2000,
 };
 
@@ -42,7 +41,7 @@ static struct listener *service_find(const struct core *core, const char *servic
 	return listener;
 }
 
-/* ---- requests that come */
+/* ---- incoming requests */
 
 static bool is_welcome(const struct core *core, const struct listener *listener,
 	const Ctl__ConnRequest *request, struct ending *ret_refusal)
@@ -56,7 +55,7 @@ static bool is_welcome(const struct core *core, const struct listener *listener,
 			listener->service, core->config->host);
 		return false;
 	}
-	/* Names are anybody's to take. */
+	/* Any user may take the name of a service. */
 	if (!request->any_user && uid != session->uid && session->uid != 0) {
 		ending_set(ret_refusal, EACCES,
 			"service %s on %s is another user's: any_user of struct frl_connect_config "
@@ -134,7 +133,7 @@ static bool park(struct core *core, struct peer *peer, const Ctl__ConnRequest *r
 {
 	struct conn *conn;
 
-	/* They are nobody's here yet, so no other limit holds them. */
+	/* Deferred requests belong to no user of this host, so no other limit applies to them. */
 	if (core->parked >= core->config->max_connections_per_user) {
 		ending_set(ret_refusal, ECONNREFUSED,
 			"nobody offers service %s on %s yet, and %u requests wait already",
@@ -157,7 +156,7 @@ bool conn_offer(struct core *core, struct peer *peer, const Ctl__ConnRequest *re
 	const struct conn *known = conns_find(core, request->uuid.data, true);
 	struct listener *listener = service_find(core, request->service);
 
-	/* Sent again, for the peer was away. */
+	/* Sent again, because the peer was disconnected. */
 	if (known && peer && known->peer == peer)
 		return true;
 	if (known) {
@@ -178,7 +177,8 @@ bool conn_offer(struct core *core, struct peer *peer, const Ctl__ConnRequest *re
 	return false;
 }
 
-/* What waits for the service goes to its listener; with NULL what waits for any is refused. */
+/* Passes the deferred requests for this service to its listener. NULL: refuses all deferred
+ * requests. */
 static void unpark(struct core *core, struct listener *listener, uint64_t now_ns)
 {
 	struct conn *conn = core->conns, *next;
@@ -196,8 +196,8 @@ static void unpark(struct core *core, struct listener *listener, uint64_t now_ns
 			"nobody offers service %s on %s since ferruled was started again",
 			conn->service, core->config->host);
 		conn->held = NULL;
-		/* A new passive end is the last one of the table, a refused twin may be the next
-		 * one of it. */
+		/* A new passive end is added at the end of the table. A refused twin may be the
+		 * next in the table. */
 		if (next && conn_twin(core, conn) == next)
 			next = next->hh.next;
 		conn_forget(core, conn);
@@ -217,7 +217,7 @@ void conns_refuse_parked(struct core *core)
 
 /* ---- listeners */
 
-/* False: a Failure has said why. */
+/* Returns false after a Failure. */
 static bool may_listen(
 	struct core *core, const struct session *session, uint64_t seq, const Ctl__Listen *message)
 {
@@ -288,7 +288,7 @@ void conns_listen(struct core *core, struct session *session, uint64_t seq,
 		unpark(core, listener, now_ns);
 }
 
-/* What it has been offered is still its process's to answer. */
+/* Requests that were offered to the listener stay: its process still answers them. */
 void conns_unlisten(struct core *core, struct session *session, uint32_t number, uint64_t now_ns)
 {
 	struct listener *listener = listener_find(session, number);

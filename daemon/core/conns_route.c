@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What processes and other daemons say about connections, and to whom it goes. The sender must have
- * the end that it speaks for, and the connection must be in a state for it: all else crossed with
- * an end of the connection on the way, or is nobody's business, and is dropped.
+ * Connection messages of processes and other daemons: checked, and passed on. The sender must have
+ * the end that it names, and the connection must be in a state that allows the message. All other
+ * messages are dropped: they crossed the end of the connection, or come from a wrong sender.
  */
 #include "daemon/core/conns.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* The end that the sender speaks for. Daemons speak for the other end of ours: `passive` is then
- * ours. */
+/* Returns the end that the sender speaks for. Another daemon speaks for the other end of a local
+ * one: `passive` then names the local end. */
 static struct conn *find_own(struct core *core, const struct session *session,
 	const ProtobufCBinaryData *uuid, bool passive)
 {
@@ -44,7 +44,7 @@ static void send_to_other(struct core *core, const struct conn *conn, Ctl__Envel
 
 /* ---- ConnRequest */
 
-/* False: with the reason why it may not ask. */
+/* Returns false with the reason if the process may not make this request. */
 static bool check_request(struct core *core, const struct session *session,
 	const Ctl__ConnRequest *message, uint32_t *ret_qpn, struct ending *ret_refusal)
 {
@@ -73,7 +73,8 @@ static bool check_request(struct core *core, const struct session *session,
 	return false;
 }
 
-/* To the process that asked: there is no connection yet, or it is another one's. */
+/* Notifies the requesting process: there is no connection yet, or the name belongs to another
+ * one. */
 static void refuse_request(struct core *core, const struct session *session,
 	const Ctl__ConnRequest *message, const struct ending *refusal)
 {
@@ -85,7 +86,7 @@ static void refuse_request(struct core *core, const struct session *session,
 	session_send(core, session, &envelope);
 }
 
-/* The connection is there: find who is asked, and ask. */
+/* Finds the daemon of the host and sends it the request of this new connection. */
 static void pass_request_on(struct core *core, struct conn *conn, const char *host,
 	Ctl__Envelope *envelope, uint64_t now_ns)
 {
@@ -120,7 +121,7 @@ static void request_of_process(struct core *core, struct session *session,
 
 	conn = conns_find(core, message->uuid.data, false);
 	if (conn && conn->session == session) {
-		/* A refusal would end the other one in the eyes of the process. */
+		/* A refusal would look to the process like the end of its other connection. */
 		session_throw_out(core, session, EPROTO, "it gave two connections the same name");
 		return;
 	}
@@ -162,7 +163,7 @@ static void request_of_peer(struct core *core, struct session *session,
 
 /* ---- ConnReply */
 
-/* This end, the active one, is accepted. */
+/* This end, the active one, has been accepted. */
 static void accept_active(struct core *core, struct conn *conn, const Ctl__ConnReply *message,
 	const struct who *passive)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Connections after somebody was away. A daemon that was started again learns them from its
- * processes (ConnResume). Two daemons whose session broke send again what may not have arrived,
- * requests and replies, and tell each other all that they have (Sync): ends that were said
- * meanwhile show by that.
+ * Recovery of connections. A restarted daemon learns them from its processes (ConnResume). Two
+ * daemons whose session broke send each other again the requests and replies that may be lost, and
+ * a list of all connections that they have (Sync). An end that is missing in the list has ended.
  */
 #include "daemon/core/conns.h"
 
@@ -14,8 +13,8 @@
 #define MS UINT64_C(1000000)
 
 enum {
-	SYNC_PART = 8192,   /* connections, so that it fits into a frame */
-	SYNC_DELAY_MS = 20, /* in which a process resumes all that it has */
+	SYNC_PART = 8192,   /* connections in a message, which must fit into a frame */
+	SYNC_DELAY_MS = 20, /* a process resumes all its connections within this time */
 };
 
 /* ---- ConnResume */
@@ -52,7 +51,7 @@ static bool check_resume(struct core *core, const struct session *session,
 	return false;
 }
 
-/* The only peer of that name that is there; NULL: none, or several. */
+/* Returns the only connected peer of this name; NULL for none or several. */
 static struct peer *peer_of_name(const struct core *core, const char *name)
 {
 	struct peer *found = NULL;
@@ -67,7 +66,8 @@ static struct peer *peer_of_name(const struct core *core, const char *name)
 	return found;
 }
 
-/* Whose the other end is, by what the process was told of it: NULL with *ret_self, or an error. */
+/* Returns the peer with the other end, by what the process was told at connection time. Returns
+ * NULL with *ret_self set for this host, or with an error. */
 static struct peer *peer_of_resumed(struct core *core, const Ctl__ConnResume *message,
 	bool *ret_self, struct ending *ret_refusal, uint64_t now_ns)
 {
@@ -93,7 +93,7 @@ static struct peer *peer_of_resumed(struct core *core, const Ctl__ConnResume *me
 	return peer;
 }
 
-/* The active end was ready before the passive one heard of it. */
+/* The active end was ready before the passive end was notified. */
 static void catch_up(struct core *core, struct conn *passive, uint64_t now_ns)
 {
 	Ctl__ConnReady ready = CTL__CONN_READY__INIT;
@@ -106,7 +106,7 @@ static void catch_up(struct core *core, struct conn *passive, uint64_t now_ns)
 	conn_send(core, passive, &ENVELOPE(0, CONN_READY, conn_ready, &ready));
 }
 
-/* Of this host as well: it has the same time to come back. */
+/* The other end is on this host: it has the same time to come back. */
 static void await_other_end(struct core *core, uint64_t now_ns)
 {
 	uint64_t at_ns = now_ns + core->config->relearn_ms * MS;
@@ -171,7 +171,7 @@ void conns_resume(
 		catch_up(core, twin, now_ns);
 }
 
-/* Connections of this host have both ends here. */
+/* Ends the connections within this host whose other end is missing. */
 static void end_lone_ends(struct core *core)
 {
 	struct conn *conn, *next;
@@ -207,7 +207,7 @@ uint64_t conns_catch_up(struct core *core, uint64_t now_ns)
 			conns_send_sync(core, peer);
 	}
 	if (is_owed && !has_relearned(core, now_ns))
-		return relearned_ns(core); /* no later than the other one */
+		return relearned_ns(core); /* no later than resumed_until_ns */
 	return core->resumed_until_ns ? core->resumed_until_ns : CORE_NEVER;
 }
 
@@ -230,7 +230,7 @@ void conns_send_sync(struct core *core, struct peer *peer)
 	Ctl__Sync__Conn **list = calloc(SYNC_PART, sizeof(Ctl__Sync__Conn *));
 	size_t count = 0;
 
-	/* Without memory for it now it is still owed. */
+	/* Without memory the Sync remains due. */
 	peer->owes_sync = !rows || !list;
 	for (struct list *node = peer->conns.next; node != &peer->conns && !peer->owes_sync;
 		node = node->next) {
@@ -260,7 +260,7 @@ void conns_owe_sync(struct core *core, struct peer *peer, uint64_t now_ns)
 	conns_due(core, now_ns + SYNC_DELAY_MS * MS);
 }
 
-/* A connection that the peer says it has. */
+/* Handles a connection that the peer has. */
 static void take_row(
 	struct core *core, struct peer *peer, const Ctl__Sync__Conn *row, uint64_t now_ns)
 {
@@ -269,7 +269,7 @@ static void take_row(
 	Ctl__Envelope envelope;
 	Ctl__ConnEnd end;
 
-	/* A peer that was dialled, to resume, by a name that is not known to be this one's. */
+	/* The connection was resumed by a name that was not known to belong to this peer. */
 	if (conn && conn->peer && conn->peer != peer && !conn->peer->instance)
 		conn_give_peer(conn, peer);
 	if (conn && conn->peer == peer) {
@@ -295,7 +295,7 @@ static void end_unnamed(struct core *core, struct peer *peer)
 	LIST_EACH(struct conn, conn, &peer->conns, of_peer) {
 		if (conn->synced == peer->sync_round)
 			continue;
-		/* Sent, or about to be; the peer may not have got it yet. */
+		/* The request is under way; the peer may not have received it yet. */
 		if (!conn->key.passive && conn->state == CONN_REQUESTED)
 			continue;
 		core->counters.ends_died++;

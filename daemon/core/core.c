@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The core as a whole: made and destroyed, every message to the file that it is for, and the time.
+ * The core as a whole: creation and destruction, the dispatch of messages, and time.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ void core_destroy(struct core *core)
 
 	if (!core)
 		return;
-	/* Queue pairs outlive the daemon: nobody is to hear of it that something has ended. */
+	/* Queue pairs outlive the daemon: no process may be notified of an end. */
 	core->ops.send = no_send;
 	conns_destroy(core);
 	groups_destroy(core);
@@ -108,7 +108,7 @@ void core_say(struct core *core, enum core_log level, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
-	frame_clean_text(line); /* other hosts' names and words are in it */
+	frame_clean_text(line); /* it may contain names and texts from other hosts */
 	core->ops.log(core->ops.ctx, level, line);
 }
 
@@ -130,7 +130,7 @@ void copy_text(char *to, size_t size, const char *from)
 {
 	size_t length = strnlen(from, size - 1);
 
-	/* Not in the middle of a character. */
+	/* Do not cut within a character. */
 	while (from[length] && length > 0 && ((unsigned char)from[length] & 0xc0) == 0x80)
 		length--;
 	memcpy(to, from, length);
@@ -223,7 +223,8 @@ static void daemon_message(
 	}
 }
 
-/* A stranger says Hello; or a daemon that was dialled, why it will not. */
+/* Before its Hello a session may only send Hello. A dialled daemon may also send the reason of a
+ * refusal. */
 static void stranger_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns)
 {
@@ -262,7 +263,7 @@ void core_message(struct core *core, uint64_t id, const Ctl__Envelope *envelope,
 	else
 		daemon_message(core, session, envelope, now_ns);
 	core->asks = NULL;
-	session_drop_page(session); /* it came with something else than a DescribePort */
+	session_drop_page(session); /* the page came with another message than DescribePort */
 	sessions_reap(core);
 }
 
@@ -284,7 +285,7 @@ void core_tick(struct core *core, uint64_t now_ns)
 	due_ns = earlier(due_ns, peers_tick(core, now_ns));
 	due_ns = earlier(due_ns, groups_tick(core, now_ns));
 	due_ns = earlier(due_ns, query_tick(core, now_ns));
-	/* One of them may have given another one something to do. */
+	/* One of these may have made work for another one. */
 	core->due_ns = due_ns > now_ns ? due_ns : now_ns + 1;
 	sessions_reap(core);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Groups, the way of a message: a process talks to its own daemon. That keeps the group, or passes
- * on what the process and the keeper say to each other, over its session with the keeper:
+ * Groups: routes of messages. A process talks to its own daemon. That daemon keeps the group, or
+ * forwards messages between the process and the keeper, over its session with the keeper:
  *
- *	process <---> its daemon <---> the daemon that keeps the group
+ *	process <---> its daemon <---> the daemon that keeps the group (the keeper)
  *
- * Members have random names, so that neither needs numbers of the other's. When a part of the way
- * breaks, what was on it is lost. Then the process joins once more, whichever part it was, and says
- * how far it has come (GroupJoin.resumes); the keeper waits for that for some time.
+ * Members have random names, so that neither side needs the other's numbers. When a part of the
+ * route breaks, the messages on it are lost. The process then joins again, whichever part it was,
+ * and states its progress (GroupJoin.resumes). The keeper waits some time for that.
  */
 #include "daemon/core/groups.h"
 
@@ -16,8 +16,8 @@
 #include <string.h>
 
 enum {
-	/* That may wait for a session when mail is added: a fraction of what ends a process's
-	 * session, and of what makes pieces wait for another daemon's. */
+	/* Limit for bytes queued on a session when mail is added. It is a fraction of the limit
+	 * that ends a process's session, and of the one that delays pieces for another daemon. */
 	MAIL_QUEUED_MAX = 512 << 10,
 };
 
@@ -149,7 +149,7 @@ void joiner_welcome(struct core *core, const struct joiner *joiner, uint64_t gro
 		core, joiner->session, &ENVELOPE(joiner->seq, GROUP_JOINED, group_joined, &joined));
 }
 
-/* Who comes back over another daemon has its name already. */
+/* A member that comes back over another daemon already has this name. */
 static bool name_is_taken(const struct core *core, const struct joiner *joiner)
 {
 	const struct member *other = member_find(core, &joiner->join->member);
@@ -157,7 +157,7 @@ static bool name_is_taken(const struct core *core, const struct joiner *joiner)
 	return other && !(joiner->session->peer && other->group && !other->session);
 }
 
-/* Its job's name and rank can be, or it has been refused. */
+/* Checks the job's name and the rank. Returns false after refusing the join. */
 static bool makes_sense(struct core *core, const struct joiner *joiner)
 {
 	static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -183,10 +183,10 @@ static bool makes_sense(struct core *core, const struct joiner *joiner)
 
 /* ---- mail
  *
- * From rank to rank: passed on as it comes, by the daemon of the sender, the one that keeps the
- * group and the one of the recipient, which may all be the same. Nothing is kept of it. What a
- * recipient or the way to it does not take at once is dropped, so that neither a flood nor a
- * process that does not read holds up others, fills memory or loses the recipient its session.
+ * Messages from rank to rank. They are forwarded at once by the daemons of the sender, of the group
+ * and of the recipient, which may be the same one, and are not stored. Mail that the recipient or
+ * the route cannot take at once is dropped. So neither a flood nor a process that does not read can
+ * delay others, fill memory, or cost the recipient its session.
  */
 
 static void pass_mail_on(struct core *core, const struct session *session, const uint8_t *member,
@@ -211,7 +211,7 @@ static const struct session *session_of(struct core *core, const struct member *
 	return member->session ? member->session : session_find(core, member->peer_session);
 }
 
-/* Mail that a rank posts, from its process or the daemon of that. */
+/* Forwards mail that a rank sends, from its process or from that process's daemon. */
 static void mail_of_rank(struct core *core, const struct member *member, const Ctl__GroupMail *mail)
 {
 	const struct group *group = member->group;
@@ -267,7 +267,7 @@ static void take_join(struct core *core, struct session *session, uint64_t seq,
 			join->host, why);
 }
 
-/* A rank leaves, or gives up and stays; if it leaves it is not there any more afterwards. */
+/* Handles a rank that leaves, or that aborts and stays. A rank that leaves is freed. */
 static void take_leave(
 	struct core *core, struct member *member, const Ctl__Envelope *envelope, uint64_t now_ns)
 {
@@ -284,7 +284,7 @@ static void take_leave(
 	}
 }
 
-/* A rank's message, from its process or the daemon of that. */
+/* Handles a message of a rank, from its process or from that process's daemon. */
 static void of_rank(
 	struct core *core, struct member *member, const Ctl__Envelope *envelope, uint64_t now_ns)
 {
@@ -342,7 +342,8 @@ void groups_message(
 	id = member_named(envelope);
 	if (id)
 		member = member_find(core, id);
-	/* Whose member is gone may not know it yet: what it says is ignored, or was wished. */
+	/* The sender may not know yet that the member has gone. Its messages are ignored; a
+	 * GroupLeave has then achieved what it asked for. */
 	if (member && member->session == session &&
 		envelope->body_case != CTL__ENVELOPE__BODY_GROUP_EVENT)
 		of_rank(core, member, envelope, now_ns);
@@ -356,7 +357,7 @@ void groups_message(
 
 /* ---- sessions */
 
-/* What connected a member with the other daemon is gone. */
+/* The route between a member and the other daemon is broken. */
 static void lose(struct core *core, struct member *member, uint64_t now_ns)
 {
 	if (member->group)
@@ -444,8 +445,8 @@ void groups_destroy(struct core *core)
 
 /* ---- room
  *
- * Where a rank's piece goes, before it goes: pieces are long, there can be one of each rank of a
- * host, and another daemon may be at the end of a slow link.
+ * Finds the sessions that a rank's piece will be sent to, before it is sent. Pieces are long, each
+ * rank of a host may send one, and another daemon may be at the end of a slow link.
  */
 
 static bool is_of_peer(const struct member *member)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of groups do for each other:
+ * The interface between the files for groups.
  *
- *	groups.c          whom a message is for; mail
- *	groups_kept.c     what happens in the groups that this daemon keeps
- *	groups_back.c     their ranks that are out of reach and come back, to this daemon or to the
- *	                  one that is started after it; pieces that have got lost meanwhile
+ *	groups.c          dispatch of messages; mail
+ *	groups_kept.c     groups that this daemon keeps
+ *	groups_back.c     ranks of these groups that come back, to this or the next daemon; lost
+ *	                  pieces
  *	groups_proxied.c  ranks of this host in groups of other daemons
  */
 #ifndef FERRULE_DAEMON_CORE_GROUPS_H
@@ -15,29 +15,29 @@
 
 enum {
 	GROUP_RANKS_MAX = 32768,
-	/* Of one user, over all groups: ranks, whether they are there or not, and bytes of pieces
-	 * that wait for ranks which have not joined. */
+	/* Limits for one user over all groups: ranks, present or not, and bytes of pieces that are
+	 * kept for ranks which have not joined. */
 	GROUP_USER_RANKS_MAX = 4 * GROUP_RANKS_MAX,
 	GROUP_USER_KEPT_MAX = 64 << 20,
 	GROUP_USER_PROXIED_MAX = 4096, /* members in groups of other daemons */
-	GROUP_WHY = 512,               /* of what a rank that gives up says */
+	GROUP_WHY = 512,               /* bytes of the text of a rank that aborts */
 };
 
-/* Who wants to join: a process, or another daemon in the name of one. */
+/* A request to join, by a process or by another daemon on behalf of one. */
 struct joiner {
-	struct session *session; /* where the answer goes */
+	struct session *session; /* gets the answer */
 	uint64_t seq;
 	uint32_t uid;
 	const Ctl__GroupJoin *join;
 };
 
-/* It has not gone for good. */
+/* Returns true unless the member has left or died. */
 static inline bool member_lives(const struct member *member)
 {
 	return member && !member->left && !member->dead;
 }
 
-/* And it can be told something. */
+/* Returns true if the member can also be reached. */
 static inline bool member_is_here(const struct member *member)
 {
 	return member_lives(member) && !member->away;
@@ -54,16 +54,16 @@ static inline void member_name(ProtobufCBinaryData *to, const struct member *mem
 /* ---- groups.c */
 
 struct member *member_find(const struct core *core, const ProtobufCBinaryData *id);
-/* A member in core.members, of the session; without a piece, a group or anything to say. NULL: no
- * memory. */
+/* Creates a member of the session and adds it to core.members. It has no piece, group or text yet.
+ * Returns NULL without memory. */
 struct member *member_new(struct core *core, const struct joiner *joiner);
-/* Out of all lists: nothing is sent to it any more. */
+/* Removes the member from all lists: nothing is sent to it any more. */
 void member_unlink(struct core *core, struct member *member, uint64_t now_ns);
 void member_free(struct member *member);
-/* Replaces the description; `about` itself may be an argument. */
+/* Replaces the description. `about` itself may be an argument. */
 void member_describe(struct member *member, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* To its process, over the daemon there if need be. */
+/* Sends to the member's process, directly or through its daemon. */
 void member_send(struct core *core, const struct member *member, Ctl__Envelope *envelope);
 void member_send_to_process(
 	struct core *core, const struct member *member, Ctl__Envelope *envelope);
@@ -71,7 +71,7 @@ void member_send_to_peer(struct core *core, const struct member *member, Ctl__En
 void joiner_refuse(struct core *core, const struct joiner *joiner, int error, const char *format,
 	...) __attribute__((format(printf, 4, 5)));
 void joiner_welcome(struct core *core, const struct joiner *joiner, uint64_t group);
-/* Mail for a process of ours, from the daemon that keeps the group. */
+/* Passes mail from the keeper to a process of this host. */
 void mail_of_keeper(struct core *core, const struct member *member, const Ctl__GroupMail *mail);
 
 /* ---- groups_kept.c */
@@ -79,11 +79,11 @@ void mail_of_keeper(struct core *core, const struct member *member, const Ctl__G
 void kept_join(struct core *core, const struct joiner *joiner, uint64_t now_ns);
 void kept_piece(
 	struct core *core, struct member *member, const Ctl__GroupPiece *piece, uint64_t now_ns);
-/* It gives up and stays; `why`: a sentence, or empty. */
+/* The member aborts the job and stays. `why` is a sentence or empty. */
 void kept_abort(struct core *core, struct member *member, const char *why);
 void kept_leave(struct core *core, struct member *member, uint64_t now_ns);
-/* It has ended without a word; `how` goes on from "process 12 (train) on nodea". The last one takes
- * the group with it. */
+/* The member has ended without leaving. `how` continues "process 12 (train) on nodea". The group
+ * ends with its last member. */
 void kept_die(struct core *core, struct member *member, uint64_t now_ns, const char *how, ...)
 	__attribute__((format(printf, 4, 5)));
 void group_free(struct core *core, struct group *group);
@@ -93,32 +93,33 @@ void kept_tell_others(struct core *core, const struct member *about, Ctl__GroupE
 
 /* ---- groups_back.c */
 
-/* May a rank that nobody here knows come (back) to this group? Or it has been refused. */
+/* Returns true if an unknown rank may join this group, or join it again. Returns false after
+ * refusing it. */
 bool back_may_join(struct core *core, const struct group *group, const struct joiner *joiner);
-/* Is this the member that had joined before, over a session that is broken, or seems not to be yet?
- * That knows its name, which is nobody else's business, and is of the same user and host. */
+/* Returns true if the joiner is this member, which had joined over a session that is broken or
+ * about to break. It must know the member's secret name, and have the same user and host. */
 bool back_is_member(
 	const struct core *core, const struct member *member, const struct joiner *joiner);
-/* It is, and is reached over that session now. */
+/* Moves the member to the joiner's session. */
 void back_reach(struct member *member, const struct joiner *joiner);
-/* A rank has come back: what it knows of the others counts. `is_new`: to a group that is made anew,
- * else to the place that it had. */
+/* A rank has come back: its knowledge of the others is taken over. `is_new`: the group was created
+ * again; else the rank takes its previous place. */
 void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin *join, bool is_new,
 	uint64_t now_ns);
-/* The way to its process is broken. */
+/* The route to the member's process is broken. */
 void back_lost(struct core *core, struct member *member, uint64_t now_ns);
-/* Again, before it has come back. */
+/* The route broke again before the member came back. */
 void back_unreachable(struct core *core, struct member *member);
-/* There is a way again: it has not long to come. */
+/* The route works again: the member must come back soon. */
 void back_reachable(struct core *core, struct member *member, uint64_t now_ns);
 
-/* Somebody has come, or is not waited for any more. */
+/* A rank has joined, or is no longer waited for. */
 void again_check(struct core *core, struct group *group);
-/* Somebody has come back: pieces from this round on may be missing. */
+/* A rank has come back: pieces from this round on may be missing. */
 void again_from(struct group *group, uint32_t round);
-/* A piece that the member has given before. False: it has not been asked for. */
+/* Handles a piece that the member has given before. Returns false if it was not requested. */
 bool again_take(struct member *member, const Ctl__GroupPiece *piece);
-/* The member is not asked any more; others can be. */
+/* Stops requesting pieces from this member, so that another one can be asked. */
 void again_forget(struct member *member);
 void again_go_on(struct core *core, struct group *group);
 
@@ -126,22 +127,22 @@ void again_go_on(struct core *core, struct group *group);
 
 void proxied_join(
 	struct core *core, const struct joiner *joiner, struct peer *peer, uint64_t now_ns);
-/* Nothing is said. */
+/* Removes the member without notifying anybody. */
 void proxied_drop(struct core *core, struct member *member, uint64_t now_ns);
 void proxied_leave(
 	struct core *core, struct member *member, Ctl__Envelope *envelope, uint64_t now_ns);
-/* Its process has ended. */
+/* The member's process has ended. */
 void proxied_die(struct core *core, struct member *member, uint64_t now_ns);
-/* A message of the daemon that keeps the group, for a process of ours. */
+/* Handles a message of the keeper for a process of this host. */
 void proxied_message(
 	struct core *core, struct member *member, const Ctl__Envelope *envelope, uint64_t now_ns);
-/* A piece for all members of a group that are of this host. */
+/* Passes a piece to all members of the group on this host. */
 void proxied_pieces(struct core *core, const struct session *session, const Ctl__GroupPiece *piece);
-/* The way to the daemon that keeps the group is broken. */
+/* The route to the keeper is broken. */
 void proxied_lost(struct core *core, struct member *member, const char *why, uint64_t now_ns);
-/* That daemon can be spoken to. */
+/* The keeper can be reached. */
 void proxied_up(struct core *core, struct member *member, uint64_t now_ns);
-/* Its host is gone, or it refuses those who have never been there. */
+/* The keeper's host is gone, or the keeper refuses members that never joined. */
 void proxied_gone(
 	struct core *core, struct member *member, bool all, const char *why, uint64_t now_ns);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ranks that come back after this daemon, another one, or a session between them has gone.
+ * Ranks that come back after the loss of this daemon, of another one, or of a session between them.
  *
- * Of ranks of other hosts this daemon knows that they are away, and keeps their place. After it was
- * started again itself it knows nothing: the ranks make their group anew. If one of them knows that
- * all had joined, they expect each other. Either way who does not come back in time has died
- * meanwhile, unless another rank knows that it had left.
+ * The daemon that keeps a group marks ranks of other hosts as away and keeps their places. After
+ * its own restart it knows nothing, and the ranks create their group again. If one of them knows
+ * that all had joined, the group waits for all. In both cases a rank that does not come back in
+ * time counts as dead, unless another rank knows that it had left.
  *
- * In time: as long as ranks do without daemons themselves (FRL_CONTROL_LOST_S); but once the daemon
- * of a rank is there, no longer than its process should take to find that.
+ * The time limit is how long ranks work without daemons (FRL_CONTROL_LOST_S). Once the daemon of a
+ * rank is connected, the limit is how long its process should take to find that daemon.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,11 +18,11 @@
 
 enum {
 	BACK_MIN_MS = 2000,
-	LOST_S = 15, /* of a rank that does not say */
+	LOST_S = 15, /* default of a rank's limit without daemons */
 	LOST_MAX_S = 3600,
 	MS_PER_S = 1000,
-	AGAIN_BYTES = 1 << 20, /* of pieces that may be asked for again at a time */
-	AGAIN_MAX = 64,        /* and how many of them */
+	AGAIN_BYTES = 1 << 20, /* bytes of pieces that are requested again at a time */
+	AGAIN_MAX = 64,        /* and the largest number of such pieces */
 };
 
 #define NS_PER_MS UINT64_C(1000000)
@@ -33,7 +33,8 @@ bool back_may_join(struct core *core, const struct group *group, const struct jo
 
 	if (!join->resumes && !group->has_met)
 		return true;
-	/* Before the first allgather nobody can tell who else has heard that it has joined. */
+	/* Before its first allgather no rank can know which others were notified that they had
+	 * joined. */
 	if (join->resumes && ((!group->has_met && join->done == 0) || join->group == group->id))
 		return true;
 	joiner_refuse(core, joiner, EEXIST, "another job of the name '%s' is running", join->job);
@@ -48,7 +49,7 @@ bool back_is_member(
 	const Ctl__GroupJoin *join = joiner->join;
 	char key[sizeof(group->key)];
 
-	/* That of a process here ends with its session. */
+	/* A member of this host ends with its session. */
 	if (!group || member->session || !peer)
 		return false;
 	snprintf(key, sizeof(key), "%u/%s", joiner->uid, join->job);
@@ -68,7 +69,7 @@ void back_reach(struct member *member, const struct joiner *joiner)
 	again_forget(member);
 }
 
-/* ---- until when */
+/* ---- deadlines */
 
 static uint64_t back_ns(const struct core *core)
 {
@@ -77,7 +78,7 @@ static uint64_t back_ns(const struct core *core)
 	return (wait_ms > BACK_MIN_MS ? wait_ms : BACK_MIN_MS) * NS_PER_MS;
 }
 
-/* How long the member's process, and with it all others, may be without their daemons. */
+/* Returns how long the member's process, and with it all ranks, may be without daemons. */
 static uint64_t patience_ns(const struct core *core, const struct member *member)
 {
 	uint32_t lost_s = member->lost_s ? member->lost_s : LOST_S;
@@ -117,9 +118,9 @@ void back_reachable(struct core *core, struct member *member, uint64_t now_ns)
 	set_due(core, member->away_until_ns);
 }
 
-/* ---- they come */
+/* ---- ranks that come back */
 
-/* A place for a rank that will not come any more. NULL: no memory. */
+/* Fills the place of a rank that will not come back. Returns NULL without memory. */
 static struct member *mark(struct group *group, uint32_t rank, bool left)
 {
 	struct member *member = calloc(1, sizeof(*member));
@@ -141,7 +142,8 @@ void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin 
 	struct group *group = member->group;
 	uint32_t from = join->done;
 
-	/* What it has given and this daemon has not seen has got lost, like what it has not got. */
+	/* Pieces that the rank gave and this daemon has not received are lost, as are pieces that
+	 * the rank has not received. */
 	if (!is_new && (int32_t)(member->rounds - from) < 0)
 		from = member->rounds;
 	again_from(group, from);
@@ -163,9 +165,9 @@ void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin 
 	group->has_met = group->has_met || join->done > 0;
 }
 
-/* ---- they do not */
+/* ---- ranks that do not come back */
 
-/* When it is due again, or CORE_NEVER; the group may be gone. */
+/* Returns when it is due again, or CORE_NEVER. The group may have been freed. */
 static uint64_t give_up_missing(struct core *core, struct group *group, uint64_t now_ns)
 {
 	bool complete = true;
@@ -195,7 +197,7 @@ static uint64_t give_up_missing(struct core *core, struct group *group, uint64_t
 	return CORE_NEVER;
 }
 
-/* As above. */
+/* The same for ranks that are away. */
 static uint64_t give_up_away(struct core *core, struct group *group, uint64_t now_ns)
 {
 	uint32_t rank = 0, ranks = group->ranks, away = group->away;
@@ -211,7 +213,7 @@ static uint64_t give_up_away(struct core *core, struct group *group, uint64_t no
 			due_ns = member->away_until_ns < due_ns ? member->away_until_ns : due_ns;
 			continue;
 		}
-		/* With the last one the group goes, and none is left to be looked at. */
+		/* The group is freed with its last member: do not touch it afterwards. */
 		kept_die(core, member, now_ns,
 			" is out of reach: the connection with its daemon broke, and it did not "
 			"come back");
@@ -225,7 +227,7 @@ static uint64_t tick(struct core *core, struct group *group, uint64_t now_ns)
 
 	if (group->away > 0)
 		due_ns = give_up_away(core, group, now_ns);
-	/* Only without that the group may be gone now. */
+	/* give_up_away() frees the group only if it has no back_until_ns. */
 	if (!back_until_ns)
 		return due_ns;
 	missing_ns = back_until_ns <= now_ns ? give_up_missing(core, group, now_ns) : back_until_ns;
@@ -249,18 +251,18 @@ uint64_t groups_tick(struct core *core, uint64_t now_ns)
 	return due_ns;
 }
 
-/* ---- what has got lost
+/* ---- lost pieces
  *
- * Pieces that have got lost when a daemon, or a session between two, went away. What a rank lacks
- * nobody knows but itself; but who has come back says how many allgathers it has completed, and no
- * rank lacks more than the pieces from there on. So when all are there again, each is asked for
- * those once more, and whoever has them already ignores them.
+ * Pieces may be lost when a daemon, or a session between two, is lost. Only a rank itself knows
+ * what it lacks. A rank that comes back says how many allgathers it has completed, and no rank
+ * lacks pieces of earlier rounds. So once all ranks are there, each is asked for its pieces from
+ * that round on. Ranks ignore pieces that they have already.
  *
- * That a rank has given its piece of round r shows that it has completed the rounds before r, so
- * everybody has given those. Thus a rank need not have more than the last two that it has given,
- * and of these only what it has given since it last completed a round, and the one of that round.
+ * A rank that has given its piece of round r has completed the rounds before r, so all ranks have
+ * given those. A rank therefore keeps at most the last two pieces that it has given: those given
+ * since it last completed a round, and the one of that round.
  *
- * Pieces are long and receivers may be slow: ranks are asked one after the other.
+ * Pieces are long and receivers may be slow, so the ranks are asked one after the other.
  */
 
 static void drop_pieces(struct group *group)
@@ -310,7 +312,7 @@ static void ask_next(struct core *core, struct group *group)
 		ask(core, member, round, member->rounds - round);
 }
 
-/* How many pieces may be asked for at a time; at first nobody knows how long they are. */
+/* Returns how many pieces may be requested at a time: one until their size is known. */
 static uint32_t room(const struct group *group)
 {
 	size_t pieces = group->again_size ? AGAIN_BYTES / group->again_size : 1;

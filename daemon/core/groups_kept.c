@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Groups that this daemon keeps. It understands nothing of what the ranks tell each other: a piece
- * of an allgather goes to all other ranks as it comes, also to those that have not joined yet, for
- * whom it is kept. Since no rank may be more than one round ahead of another one that lives or is
- * still to come, that is one piece a rank. Once all have joined nothing is kept: what gets lost on
- * its way is asked for again (groups_back.c).
+ * Groups that this daemon keeps. The contents of pieces are opaque to it. It passes each piece of
+ * an allgather to all other ranks as it arrives, and keeps it for ranks that have not joined yet.
+ * No rank may be more than one round ahead of another rank that lives or is still to join, so one
+ * piece a rank is kept. Once all ranks have joined nothing is kept: pieces that are lost on the way
+ * are requested again (groups_back.c).
  */
 #include "daemon/core/groups.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what ranks are told about each other */
+/* ---- notifications about other ranks */
 
 static void send_piece(struct core *core, const struct member *to, uint32_t rank, uint32_t round,
 	const ProtobufCBinaryData *data, bool all)
@@ -50,7 +50,7 @@ void kept_tell_others(struct core *core, const struct member *about, Ctl__GroupE
 			kept_tell(core, group->members[i], kind, about->rank, about->about);
 }
 
-/* All that a rank has missed. */
+/* Sends a late rank all that it has missed. */
 static void catch_up(struct core *core, const struct member *late)
 {
 	const struct group *group = late->group;
@@ -120,7 +120,8 @@ void group_free(struct core *core, struct group *group)
 	free(group);
 }
 
-/* May the user have another group of so many ranks? If not it has been refused. */
+/* Returns true if the user may have another group of so many ranks. Returns false after refusing
+ * it. */
 static bool has_room(struct core *core, const struct joiner *joiner)
 {
 	uint32_t ranks = joiner->join->ranks, groups = 0;
@@ -189,7 +190,7 @@ static void refuse_double(
 			join->rank, join->job);
 }
 
-/* The group that has a place for this rank; NULL: it has been refused. */
+/* Returns the group with a place for this rank. Returns NULL after refusing it. */
 static struct group *group_for(struct core *core, const struct joiner *joiner)
 {
 	const Ctl__GroupJoin *join = joiner->join;
@@ -223,7 +224,7 @@ static void describe(const struct core *core, const struct joiner *joiner, struc
 			who->host[0] ? who->host : session->address);
 }
 
-/* A member at a place where none has been. NULL: it has been refused. */
+/* Creates a member in an unused place. Returns NULL after refusing it. */
 static struct member *take_place(struct core *core, const struct joiner *joiner)
 {
 	struct group *group = group_for(core, joiner);
@@ -284,10 +285,10 @@ static void gone(
 	member->away = false;
 	member->left = kind == CTL__GROUP_EVENT_KIND__GROUP_LEFT;
 	member->dead = !member->left;
-	/* Those who gave up have been reported, and may go without a good-bye. */
+	/* The others know of a rank that has aborted; it may end without leaving. */
 	if (member->left || !member->aborted)
 		kept_tell_others(core, member, kind);
-	/* Who comes back later is to hear of it. */
+	/* A rank that comes back later must be notified. */
 	if (--group->present == 0 && !group->back_until_ns)
 		group_free(core, group);
 	else if (was_away)
@@ -309,13 +310,13 @@ void kept_die(struct core *core, struct member *member, uint64_t now_ns, const c
 	va_start(arguments, how);
 	vsnprintf(text, sizeof(text), how, arguments);
 	va_end(arguments);
-	/* Of one that had given up, that remains what there is to say. */
+	/* For a rank that has aborted the reason of the abort remains its description. */
 	if (!member->aborted)
 		member_describe(member, "%s%s", member->about ? member->about : "it", text);
 	gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD, now_ns);
 }
 
-/* A rank that breaks the rules has no place any more; its process and its daemon live on. */
+/* Removes a rank that violates the protocol. Its process and its daemon live on. */
 static void throw_out(struct core *core, struct member *member, const char *what, uint64_t now_ns)
 {
 	char text[CORE_REASON];
@@ -342,7 +343,7 @@ void kept_abort(struct core *core, struct member *member, const char *why)
 
 /* ---- allgathers */
 
-/* Is it a round ahead of a rank that lives, or is still to come? */
+/* Returns true if the member is a round ahead of a rank that lives or is still to join. */
 static bool is_ahead(const struct member *member)
 {
 	const struct group *group = member->group;
@@ -351,7 +352,7 @@ static bool is_ahead(const struct member *member)
 		const struct member *other = group->members[i];
 		uint32_t rounds = other ? other->rounds : 0;
 
-		/* Who has met the others and is to come back has done as much as they. */
+		/* A rank that is to come back has completed as many rounds as the others. */
 		if (!other && group->has_met)
 			continue;
 		if ((!other || member_lives(other)) && (int32_t)(member->rounds - rounds) > 0)
@@ -360,7 +361,7 @@ static bool is_ahead(const struct member *member)
 	return false;
 }
 
-/* Once to each other daemon, for all its ranks. */
+/* Sends a piece once to each other daemon, for all ranks there. */
 static void pass_piece_on(
 	struct core *core, const struct member *to, uint32_t rank, const Ctl__GroupPiece *piece)
 {
@@ -373,7 +374,7 @@ static void pass_piece_on(
 	send_piece(core, to, rank, piece->round, &piece->data, other != NULL);
 }
 
-/* A piece that is new, and its turn; or the member is not there any more. */
+/* Handles a new piece in its turn. Returns false if the member had to be removed. */
 static bool take_new(
 	struct core *core, struct member *member, const Ctl__GroupPiece *piece, uint64_t now_ns)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ranks of this host in groups that other daemons keep: what they and the keeper say is passed on.
- * While the way to the keeper is broken a rank that had joined is told so and comes again; that
- * join, like a first one that has no answer yet, is held until the keeper can be reached.
+ * Ranks of this host in groups that other daemons keep: messages between a rank and the keeper are
+ * forwarded. When the route to the keeper breaks, a rank that had joined is notified and joins
+ * again. Such a join is held until the keeper can be reached, as is a first one without an answer.
  */
 #include "daemon/core/groups.h"
 
@@ -25,7 +25,7 @@ static struct joiner joiner_of(const struct member *member, const Ctl__GroupJoin
 	};
 }
 
-/* A member of a group that is not kept here goes, with nothing said. */
+/* Removes a member of another daemon's group without notifying anybody. */
 void proxied_drop(struct core *core, struct member *member, uint64_t now_ns)
 {
 	member_unlink(core, member, now_ns);
@@ -44,7 +44,7 @@ static void refuse_proxied(
 	proxied_drop(core, member, now_ns);
 }
 
-/* To the process, about the daemon that keeps the group. */
+/* Sends the process an event about the keeper. */
 static void say(
 	struct core *core, const struct member *member, Ctl__GroupEventKind kind, const char *why)
 {
@@ -66,7 +66,7 @@ void proxied_lost(struct core *core, struct member *member, const char *why, uin
 		member->peer_session = 0;
 		return;
 	}
-	/* It comes again, with all that the keeper may have to be told. */
+	/* The process joins again, with all that the keeper needs to know. */
 	say(core, member, CTL__GROUP_EVENT_KIND__GROUP_AWAY, why);
 	proxied_drop(core, member, now_ns);
 }
@@ -88,7 +88,7 @@ static void pass_join_on(struct core *core, struct member *member)
 	member_send_to_peer(core, member, member->held);
 }
 
-/* The join as the other daemon gets it: with who asks, and for itself. */
+/* Returns the join for the keeper: it names the asking process, and owns its memory. */
 static Ctl__Envelope *join_to_pass_on(const struct core *core, const struct joiner *joiner)
 {
 	const struct who *who = &joiner->session->who;
@@ -143,8 +143,7 @@ void proxied_join(
 		pass_join_on(core, member);
 }
 
-/* The one that it names may have gone while it was on its way, and must not take the others' piece
- * with it. */
+/* The member that the message names may have gone meanwhile; the others still get their piece. */
 void proxied_pieces(struct core *core, const struct session *session, const Ctl__GroupPiece *piece)
 {
 	Ctl__GroupPiece copy = *piece;
@@ -183,7 +182,7 @@ void proxied_message(
 		return;
 	case CTL__ENVELOPE__BODY_GROUP_EVENT:
 		if (event->kind == CTL__GROUP_EVENT_KIND__GROUP_REFUSED && !member->joined) {
-			/* A failure has an errno. */
+			/* A Failure needs a valid errno. */
 			refuse_proxied(core, member,
 				event->refusal > 0 && event->refusal < 4096 ? (int)event->refusal
 									    : EPROTO,
@@ -198,7 +197,7 @@ void proxied_message(
 	}
 }
 
-/* For the join that is sent once the keeper can be reached. */
+/* Records the abort in the join that is sent once the keeper can be reached. */
 static void hold_abort(Ctl__GroupJoin *join, const char *why)
 {
 	char *copy = join->aborted ? NULL : strdup(why);
@@ -232,7 +231,7 @@ void proxied_die(struct core *core, struct member *member, uint64_t now_ns)
 	proxied_drop(core, member, now_ns);
 }
 
-/* The peer is this daemon by another name: the group is kept here. */
+/* The peer turned out to be this daemon: the group is kept here. */
 static void join_oneself(struct core *core, struct member *member, uint64_t now_ns)
 {
 	Ctl__Envelope *held = member->held;

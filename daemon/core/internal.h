@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The core's own structs, and what its files do for each other. Everything hangs from struct core;
- * whatever belongs to a session goes when the session goes.
+ * The structs of the core, and the interface between its files. All of them can be reached from
+ * struct core. The objects of a session are removed with it.
  *
- *	core.c     made and destroyed; messages to who they are for; deadlines
- *	sessions.c opened, Hello, refused, taken apart; what each user has, for limits
- *	ports.c    ports: opened, described, closed; whose an endpoint is
- *	leases.c   pools of what is leased, rights, hold times; lease_sockets.c: packet sockets of
- *	           leases, which may outlive them
- *	conns.c    listeners and connections
- *	peers.c    other daemons: dialled, kept alive, lost, synchronised
- *	traffic.c  whether data flows with hosts whose daemons do not answer
- *	groups.c   jobs whose ranks meet, mail; groups_kept.c: those that this daemon keeps, and
- *	           groups_proxied.c others; groups_back.c: ranks that come back after a restart,
- *	           lost pieces
- *	query.c    requests to publish, core_refresh(); kill-qp, drain; query_report.c,
- *	           query_why.c: reports
- *	metrics.c  Prometheus text; totals.c: the sums in it that outlive processes
+ *	core.c      creation and destruction; dispatch of messages; deadlines
+ *	sessions.c  opening, Hello, refusal, removal; usage of each user, for limits
+ *	ports.c     ports: opened, described, closed; check of endpoints
+ *	leases.c    pools of addresses and numbers, rights, hold times
+ *	lease_sockets.c  packet sockets of leases, which may outlive them
+ *	conns.c     listeners and connections
+ *	peers.c     other daemons: dialled, kept alive, lost, synchronised
+ *	traffic.c   whether data flows with hosts whose daemons do not answer
+ *	groups.c    jobs whose ranks meet, mail; groups_kept.c: groups of this daemon;
+ *	            groups_proxied.c: ranks of this host in other groups; groups_back.c: ranks that
+ *	            come back after a restart, lost pieces
+ *	query.c     requests to publish, core_refresh(); kill-qp, drain; query_report.c,
+ *	            query_why.c: reports
+ *	metrics.c   Prometheus text; totals.c: sums in it that outlive processes
  */
 #ifndef FERRULE_DAEMON_CORE_INTERNAL_H
 #define FERRULE_DAEMON_CORE_INTERNAL_H
@@ -33,15 +33,15 @@ enum {
 	CORE_HOST = 256,
 	CORE_REASON = 200,
 	LATENCY_BUCKETS = 14,
-	LEASE_ADDRESSES = 4, /* a fabric has no more ranges */
-	LEASE_TEXT = 256,    /* its addresses as text */
-	PORT_ADDRESSES = 4,  /* that are told to peers */
+	LEASE_ADDRESSES = 4, /* the most ranges of a fabric */
+	LEASE_TEXT = 256,    /* bytes of its addresses as text */
+	PORT_ADDRESSES = 4,  /* addresses that are sent to peers */
 };
 
 struct peer;
 
 struct who {
-	char host[CORE_HOST]; /* "": this one */
+	char host[CORE_HOST]; /* "": this host */
 	char program[CORE_NAME];
 	uint32_t pid;
 	uint32_t uid;
@@ -55,17 +55,17 @@ struct user {
 	uid_t uid;
 	struct usage {
 		uint32_t sessions, ports, listeners, conns;
-		uint32_t slots; /* of pages, that are looked at */
-	} usage;                /* over all its sessions: for limits */
-	bool lacks_slots;       /* and that has been said */
-	uint64_t turn_ns;       /* when a request of it that had waited was gone on with last */
+		uint32_t slots; /* page slots that are read */
+	} usage;                /* of all its sessions, for limits */
+	bool lacks_slots;       /* and a warning was logged */
+	uint64_t turn_ns;       /* when a request of this user was last continued */
 };
 
 struct session {
 	uint64_t id;
 	UT_hash_handle hh; /* core.sessions */
 	enum core_session_kind kind;
-	Ctl__Role role; /* ROLE_NONE: a stranger */
+	Ctl__Role role; /* ROLE_NONE: no Hello yet */
 	uint64_t opened_ns;
 	uint64_t hello_by_ns;
 	/* CORE_LOCAL */
@@ -73,27 +73,27 @@ struct session {
 	uid_t uid;
 	gid_t gids[64];
 	size_t n_gids;
-	struct who who; /* of a process: from the socket, the program as it says */
+	struct who who; /* from the socket; a process names its own program */
 	uint64_t instance;
-	bool is_operator; /* root, the daemon's user when it is private, or config.operators */
-	bool lost; /* taken apart: only its memory is left, until the core's function returns */
+	bool is_operator; /* root, the user of a private daemon, or in config.operators */
+	bool lost;        /* removed; only its memory remains, until the core's function returns */
 	struct session *next_lost;
-	struct page_view page; /* that came last, for the next DescribePort */
+	struct page_view page; /* the latest, for the next DescribePort */
 	struct list ports;     /* struct port.of_session */
 	struct list listeners; /* struct listener.of_session */
 	struct list conns;     /* struct conn.of_session */
 	struct conn *conns_by_qp;
 	struct list members;  /* struct member.of_session */
-	struct list requests; /* struct request.of_session: operators' that wait for an answer */
-	/* Publish: asked and not answered yet, and by whom it is awaited. */
+	struct list requests; /* struct request.of_session: not answered yet */
+	/* The Publish that has not been answered yet, and its deadline. */
 	uint64_t publish_seq;
 	uint64_t publish_by_ns;
-	/* traffic.c: when data last came over a network, as its pages said when they were last
-	 * read; and when they were last asked for. */
+	/* traffic.c: when data last arrived over a network, when the pages were last read for that,
+	 * and when new pages were last requested. */
 	uint64_t received_ns, read_at_ns, refreshed_ns;
 	/* CORE_PEER, CORE_PEER_DIALLED */
 	struct peer *peer; /* after its Hello */
-	uint64_t piece;    /* of a group: the last one it has got, as core.pieces counts them */
+	uint64_t piece;    /* the last piece sent to it, by the count of core.pieces */
 	char address[64];
 	bool tls;
 	bool (*certified)(void *ctx, uint64_t session, const char *name);
@@ -106,7 +106,7 @@ struct lease;
 struct port {
 	struct session *session;
 	struct list of_session;
-	uint32_t number;     /* the process's */
+	uint32_t number;     /* chosen by the process */
 	struct lease *lease; /* NULL: local fabric */
 	char fabric[CORE_NAME];
 	bool described;
@@ -118,8 +118,8 @@ struct port {
 	uint32_t n_addresses;
 	uint32_t path_mtu;
 	uint64_t since_ns;
-	struct page_view page; /* page NULL: none */
-	uint32_t slots;        /* of it, that count in the user's usage */
+	struct page_view page; /* NULL: none */
+	uint32_t slots;        /* its slots in the user's usage */
 };
 
 /* ---- connections */
@@ -132,93 +132,92 @@ struct listener {
 	uint32_t number;
 	struct port *port;
 	uint32_t backlog;
-	uint32_t waiting; /* requests not answered */
+	uint32_t waiting; /* requests without an answer */
 	bool any_user;
 };
 
 enum conn_state {
-	CONN_REQUESTED, /* active: sent on, or waiting for a peer; passive: told to the process */
+	CONN_REQUESTED, /* active: forwarded or held; passive: the process was notified */
 	CONN_REPLIED,
 	CONN_ESTABLISHED,
 };
 
-/* One end of a connection: both, where both ends are of this host. */
+/* One end of a connection. A connection within this host has two. */
 struct conn {
 	struct {
 		uint8_t uuid[UUID_SIZE];
-		uint8_t passive; /* 0 or 1: keys have no padding */
+		uint8_t passive; /* 0 or 1; keys have no padding */
 	} key;
-	UT_hash_handle hh; /* core.conns, in the order of `number` */
+	UT_hash_handle hh; /* core.conns, ordered by `number` */
 	uint64_t number;
 	enum conn_state state;
-	struct session *session; /* of the process; NULL: to come back after a restart */
+	struct session *session; /* of the process; NULL: it may still come back */
 	struct list of_session;
 	struct port *port;
 	struct {
 		uint32_t port, qpn;
 	} qp_key;
-	UT_hash_handle hh_qp;      /* session.conns_by_qp, as soon as the queue pair is known */
+	UT_hash_handle hh_qp;      /* session.conns_by_qp, once the queue pair is known */
 	struct listener *listener; /* passive, until answered */
-	struct peer *peer;         /* who has the other end; NULL: this host */
+	struct peer *peer;         /* has the other end; NULL: this host */
 	struct list of_peer;
 	char service[CORE_NAME + 1];
 	struct who other;
 	uint32_t qpn, peer_qpn;
 	uint64_t since_ns;
 	uint64_t received_ns; /* traffic.c: when its queue pair last received a packet */
-	uint64_t deadline_ns; /* of setting up */
-	/* What the peer must get, and gets again when it was away: the request until it is
-	 * answered, the reply until the connection is established. Also a request that waits for
-	 * its service to come back. */
+	uint64_t deadline_ns; /* of the setup */
+	/* A message that the peer needs, and gets again after a disconnection: the request until it
+	 * is answered, the reply until the connection is established. Also a deferred request. */
 	Ctl__Envelope *held;
 	bool parked;     /* passive: waits for its service after a restart; no session */
-	uint64_t synced; /* the peer's sync_round in which it has named this connection */
+	uint64_t synced; /* the peer's sync_round that last contained this connection */
 };
 
 enum peer_state {
 	PEER_DIALLING,
 	PEER_CONNECTED,
-	PEER_LOST, /* to be dialled again at retry_ns */
+	PEER_LOST, /* dialled again at retry_ns */
 };
 
-/* Another daemon, by where it is dialled: "host" and port. */
+/* Another daemon, by the "host" and port that are dialled. */
 struct peer {
 	UT_hash_handle hh; /* core.peers, by `key` */
 	char key[CORE_HOST + 8];
-	char host[CORE_HOST]; /* as dialled, or the address that it came from */
+	char host[CORE_HOST]; /* as dialled, or the address that it connected from */
 	uint16_t port;        /* 0: it cannot be dialled */
-	bool is_wanted;       /* it was made for a process here, of this user */
+	bool is_wanted;       /* created for a process of this host, of this user */
 	uid_t uid;
 	enum peer_state state;
-	uint64_t session; /* over which it is spoken to; 0: none */
-	bool is_dialled;  /* that was dialled here */
-	uint64_t dial;    /* being dialled, or without a Hello yet; 0: none */
-	/* Both have dialled at once: the other session, heard until then. 0: none. */
+	uint64_t session; /* in use; 0: none */
+	bool is_dialled;  /* this daemon dialled that session */
+	uint64_t dial;    /* a dial without a Hello yet; 0: none */
+	/* Both daemons have dialled: the other session, read until then. 0: none. */
 	uint64_t old_session, old_until_ns;
-	struct peer *same_as; /* only another name for that one: no session, nothing in lists */
+	struct peer *same_as; /* an alias of that peer: no session, empty lists */
 	char address[64];     /* numeric, of its latest session */
-	char dialled_at[64];  /* the same, of the latest one that was dialled here; or "" */
-	char name[CORE_HOST]; /* by its Hello */
+	char dialled_at[64];  /* numeric, of the latest session dialled here; or "" */
+	char name[CORE_HOST]; /* from its Hello */
 	char release[32];
 	uint64_t instance;
-	bool is_self;      /* it turned out to be this daemon */
+	bool is_self;      /* this daemon under another name */
 	struct list conns; /* struct conn.of_peer */
-	/* struct member.of_peer: of its processes, in groups here; and of ours there */
+	/* struct member.of_peer: members on that host in groups here, and the reverse */
 	struct list members;
-	uint64_t heard_ns;   /* when anything came */
-	uint64_t judged_ns;  /* when it was last taken for gone; 0: never */
-	uint64_t pinged_ns;  /* when the ping that waits for its pong was sent; 0: none waits */
-	uint64_t ping_ns;    /* when the next one is due */
-	uint64_t up_ns;      /* since when there is a session; 0: there has never been one */
-	uint64_t lost_ns;    /* since when there is none */
+	uint64_t heard_ns;   /* when it last sent anything */
+	uint64_t judged_ns;  /* when it was last declared gone; 0: never */
+	uint64_t pinged_ns;  /* when the ping without a pong yet was sent; 0: none */
+	uint64_t ping_ns;    /* when the next ping is due */
+	uint64_t up_ns;      /* since when it is connected; 0: never was */
+	uint64_t lost_ns;    /* since when it is not */
 	uint64_t dialled_ns; /* when it was last dialled; 0: never */
 	uint64_t retry_ns;
 	uint32_t backoff_ms;
-	int refusal;         /* errno of the Failure that it sent before its Hello; 0: none */
-	bool owes_sync;      /* it is to get a Sync as soon as this daemon has relearned */
-	uint64_t sync_round; /* of its Syncs, which come in parts */
+	int refusal;         /* errno of a Failure before its Hello; 0: none */
+	bool owes_sync;      /* send a Sync once this daemon has relearned */
+	uint64_t sync_round; /* counts its Syncs, which come in parts */
 	uint64_t rtt_ns;
-	uint32_t keepalive_ms; /* the shorter one of both */
+	uint32_t keepalive_ms; /* the shorter one of both daemons */
 	char last_error[CORE_REASON];
 	uint64_t idle_ns; /* since when it has no connection and no member */
 };
@@ -227,29 +226,29 @@ struct peer {
 
 struct group;
 
-/* A rank. A group keeps those that have gone, for who joins late; they are in no list. */
+/* A rank. A group keeps members that have gone, for late joiners; they are in no list. */
 struct member {
 	uint8_t id[UUID_SIZE];
 	UT_hash_handle hh;   /* core.members, until it has gone */
-	struct group *group; /* NULL: the group is kept by `peer` */
+	struct group *group; /* NULL: `peer` keeps the group */
 	uint32_t rank;
-	struct session *session; /* of the process; NULL: `peer` has it */
+	struct session *session; /* of the process; NULL: on the host of `peer` */
 	struct list of_session;
 	struct peer *peer;
 	struct list of_peer;
-	uint64_t peer_session; /* of the peer's, over which the join went; 0: none, it waits */
+	uint64_t peer_session; /* of the peer, used by the join; 0: the join is held */
 	bool joined, left, aborted, dead;
-	bool away; /* it, or its daemon, is out of reach, and may come back until then */
+	bool away; /* out of reach until away_until_ns at most */
 	uint64_t away_until_ns;
-	uint64_t lost_until_ns;  /* the same, should its daemon not be there either */
-	uint32_t lost_s;         /* how long it does without daemons */
+	uint64_t lost_until_ns;  /* the limit if its daemon is not connected either */
+	uint32_t lost_s;         /* how long it works without daemons */
 	uint64_t seq;            /* of its GroupJoin, until answered */
-	char job[CORE_NAME + 1]; /* where the group is kept by `peer`, and its id */
+	char job[CORE_NAME + 1]; /* of a group kept by `peer`, with its id */
 	uint64_t group_id;
 	uint32_t rounds; /* allgathers that it has given its piece for */
-	uint32_t again;  /* pieces that it has been asked for, and is still to give, once more */
-	char *about; /* who it is; once it is dead, what became of it; NULL: no memory for that */
-	uint8_t *piece; /* of the latest round, while ranks are still to join; or NULL */
+	uint32_t again;  /* requested pieces that it still has to give again */
+	char *about;     /* description; once dead, what happened to it; NULL: no memory */
+	uint8_t *piece;  /* of the latest round, while ranks are still to join; or NULL */
 	size_t piece_size;
 	Ctl__Envelope *held; /* its GroupJoin, until the peer has answered */
 };
@@ -259,59 +258,59 @@ struct group {
 	char key[CORE_NAME + 16]; /* user and job: "1000/train" */
 	uint32_t uid;
 	uint32_t ranks;
-	uint64_t id;            /* tells it from others of that name */
-	uint32_t met;           /* members that have joined, or will not come any more */
-	uint32_t present;       /* of those, who has not gone; with the last one the group goes */
-	uint32_t away;          /* and of those, who is away */
-	uint64_t back_until_ns; /* made anew, until then all are to come back; 0: no */
-	bool has_met;           /* all have joined once, and have heard so: who comes now was one */
-	struct member **members; /* by rank; NULL: not there yet */
+	uint64_t id;             /* distinguishes groups of the same name */
+	uint32_t met;            /* members that have joined, or will never join */
+	uint32_t present;        /* members that have not gone; the group ends with the last one */
+	uint32_t away;           /* present members that are away */
+	uint64_t back_until_ns;  /* created again: all must come back until then; 0: no */
+	bool has_met;            /* all have joined and know it: a joiner must be coming back */
+	struct member **members; /* by rank; NULL: has not joined */
 	size_t kept;             /* bytes of pieces for late ranks */
-	/* Ranks have come back: of this round and later ones they, or others, may lack pieces. Once
-	 * all are there, one rank after the other gives its pieces again. */
+	/* Ranks have come back, and ranks may lack pieces of this round and later ones. Once all
+	 * are there, one rank after the other gives its pieces again. */
 	bool returns;
 	uint32_t again_from;
-	uint32_t again_next; /* who is asked next */
+	uint32_t again_next; /* the next rank to be asked */
 	uint32_t asked;      /* sum of the members' `again` */
-	size_t again_size; /* of the largest piece that has been given again, and 1; 0: none has */
+	size_t again_size;   /* largest piece that was given again, plus 1; 0: none */
 };
 
 /* ---- operators */
 
 enum request_kind {
 	REQUEST_REPORT, /* Query */
-	REQUEST_WHY,    /* Query of that kind */
+	REQUEST_WHY,    /* a Query of that kind */
 	REQUEST_KILL,   /* KillQp */
 	REQUEST_VIEW,   /* ViewRequest, of another daemon */
 };
 
-/* Something that is asked, and waits: for processes to publish, or for a peer's view. */
+/* A request that waits, for processes to publish or for the view of a peer. */
 struct request {
 	struct session *session;
 	struct list of_session;
 	struct list node; /* core.requests */
 	uint64_t seq;
 	enum request_kind kind;
-	Ctl__Query query;         /* a copy; it holds no pointers; of KillQp: which queue pair */
+	Ctl__Query query;         /* a copy without pointers; of KillQp: the queue pair */
 	char reason[CORE_REASON]; /* of KillQp */
 	uint8_t uuid[UUID_SIZE];  /* of the connection that ViewRequest names */
 	bool of_passive;
 	uint64_t started_ns;
 	uint64_t deadline_ns;
-	uint64_t publish_seq; /* processes that were asked later do not matter to it */
-	uint32_t awaited;     /* processes that have been told to publish and have not answered */
-	struct session *process; /* the only one that matters, or NULL: all that may be seen */
-	/* A long report: parts of it have been sent, up to here. */
+	uint64_t publish_seq;    /* ignores processes that were asked to publish later */
+	uint32_t awaited;        /* processes that have not published yet */
+	struct session *process; /* the only process concerned; NULL: all visible ones */
+	/* A long report: how far it has been sent. */
 	bool is_long;
-	bool in_row; /* nothing is awaited: it goes on when it is its user's turn */
+	bool in_row; /* nothing is awaited: it waits for its user's turn */
 	struct report_at {
-		uint64_t session;    /* with the next two: its port and its slot are next */
+		uint64_t session;    /* with the next two: the next port and slot */
 		uint32_t port, slot; /* both count from 0 */
 		uint64_t lease, conn;
 	} at;
-	uint64_t pause_ns;     /* until it is looked whether there is room for the next part */
-	bool finds_peer;       /* why: the queue pair is found, the other end's is waited for */
-	uint64_t peer_session; /* which daemon is to answer `peer_seq`; 0: none */
+	uint64_t pause_ns;     /* until the next check for room for a part */
+	bool finds_peer;       /* why: has found the queue pair, waits for the other end */
+	uint64_t peer_session; /* of the daemon that must answer `peer_seq`; 0: none */
 	uint64_t peer_seq;
 	Ctl__Envelope *view; /* its answer, or NULL */
 	char peer_error[CORE_REASON + CORE_HOST + 64];
@@ -341,29 +340,29 @@ struct core {
 	struct group *groups;
 	struct list leases;
 	struct list requests;
-	struct list open_waits; /* ports.c: OpenPorts until this daemon has relearned */
+	struct list open_waits; /* ports.c: OpenPorts that wait until this daemon has relearned */
 	struct pool *pools;     /* leases.c */
 	uint64_t instance;
 	uint64_t next_session; /* of dial() */
 	uint64_t next_lease;
 	uint64_t next_conn;
-	uint64_t turn_ns; /* as that of a user, for other daemons */
-	uint64_t pieces;  /* that have been given in groups here */
+	uint64_t turn_ns; /* like user.turn_ns, for other daemons */
+	uint64_t pieces;  /* pieces that were given in groups here */
 	uint64_t next_seq;
 	uint64_t started_ns;
 	uint64_t relearn_until_ns;  /* leases and ends of connections wait until then; 0: no */
-	uint64_t idle_since_ns;     /* 0: a process or operator is there */
-	uint64_t now_ns;            /* of the call that is being carried out */
-	const struct session *asks; /* whose message that is; NULL: none */
+	uint64_t idle_since_ns;     /* 0: a process or operator is connected */
+	uint64_t now_ns;            /* of the current call */
+	const struct session *asks; /* the sender of the current message; NULL: none */
 	uint64_t refused_ns;        /* when a refused session was last logged; 0: never */
 	uint64_t due_ns;
-	struct session *lost;                    /* to be freed when that returns */
-	uint32_t n_local, n_remote, n_strangers; /* sessions; strangers are in the others too */
+	struct session *lost;                    /* freed when the current call returns */
+	uint32_t n_local, n_remote, n_strangers; /* sessions; strangers (no Hello) count twice */
 	char draining[CORE_REASON];              /* or empty */
 	uint64_t conns_due_ns;                   /* no connection times out before */
-	uint64_t groups_due_ns;                  /* nor are ranks given up */
-	uint32_t parked;                         /* connections that wait for their service */
-	bool said_no_socket;                     /* of a lease, which could not be opened */
+	uint64_t groups_due_ns;                  /* no rank is given up before */
+	uint32_t parked;                         /* requests deferred until their service is back */
+	bool said_no_socket;                     /* of a lease whose socket could not be opened */
 	/* Until then other ends on this host may come back; 0: all have. */
 	uint64_t resumed_until_ns;
 	struct core_facts facts; /* texts are in fact_texts */
@@ -376,9 +375,10 @@ struct core {
 
 void core_say(struct core *core, enum core_log level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* A deep copy of a message, to be freed by ctl__envelope__free_unpacked(). NULL: no memory. */
+/* Returns a deep copy of a message, to be freed by ctl__envelope__free_unpacked(); NULL without
+ * memory. */
 Ctl__Envelope *envelope_copy(const Ctl__Envelope *envelope);
-/* Text from a message, cut to fit. */
+/* Copies text from a message, cut to fit. */
 void copy_text(char *to, size_t size, const char *from);
 
 /* ---- sessions.c */
@@ -386,27 +386,27 @@ void copy_text(char *to, size_t size, const char *from);
 void session_hello(struct core *core, struct session *session, const Ctl__Envelope *envelope);
 void session_drop_page(struct session *session);
 bool session_in_group(const struct session *session, gid_t gid);
-/* Who is an operator may have changed. */
+/* Determines again which sessions are operators. */
 void sessions_configure(struct core *core);
-uint64_t sessions_tick(struct core *core); /* strangers that take too long; the next deadline */
+uint64_t sessions_tick(struct core *core); /* sessions without Hello; returns the next deadline */
 void sessions_reap(struct core *core);
-/* It has ended: everything that is its own goes. `end` and `why` are for peers. */
+/* Removes a session that has ended, with all its objects. `end` and `why` are for peers. */
 void session_take_apart(
 	struct core *core, struct session *session, enum core_end end, const char *why);
 
 struct session *session_find(struct core *core, uint64_t id);
 void session_send(struct core *core, const struct session *session, Ctl__Envelope *envelope);
-/* Failure to the request `seq`; nothing when that is 0. */
+/* Sends a Failure as the answer to request `seq`; nothing if that is 0. */
 void session_fail(struct core *core, const struct session *session, uint64_t seq, int error,
 	const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* The same; the request may succeed after so long. */
+/* The same for a request that may succeed after this time. */
 void session_fail_for(struct core *core, const struct session *session, uint64_t seq, int error,
 	uint32_t retry_ms, const char *text);
 void session_done(struct core *core, const struct session *session, uint64_t seq);
-/* What it sent is no use: Failure, and the end. Its things are taken apart. */
+/* Sends a Failure and closes a session that violates the protocol. Its objects are removed. */
 void session_throw_out(struct core *core, struct session *session, int error, const char *format,
 	...) __attribute__((format(printf, 4, 5)));
-/* Ends a session that is no use any more, without complaint. Its things are taken apart. */
+/* Closes a session that is no longer needed. Its objects are removed. */
 void session_close(struct core *core, struct session *session, uint64_t now_ns);
 struct usage core_usage(const struct core *core, uid_t uid);
 
@@ -419,10 +419,10 @@ void ports_describe(struct core *core, struct session *session, uint64_t seq,
 void ports_close(struct core *core, struct session *session, uint32_t number, uint64_t now_ns);
 void ports_session_lost(struct core *core, struct session *session, uint64_t now_ns);
 struct port *port_find(const struct session *session, uint32_t number);
-/* Does the endpoint, struct frl_endpoint's bytes, name this port and one of its QPNs? A process
- * cannot connect as another one. *ret_qpn. */
+/* Returns true if the endpoint, the bytes of struct frl_endpoint, names this port and one of its
+ * QPNs, which is stored in *ret_qpn. So a process cannot pretend to be another one. */
 bool port_owns_endpoint(const struct port *port, const uint8_t *endpoint, uint32_t *ret_qpn);
-uint64_t ports_tick(struct core *core, uint64_t now_ns); /* the next deadline, as below */
+uint64_t ports_tick(struct core *core, uint64_t now_ns); /* as below */
 void ports_destroy(struct core *core);
 
 /* ---- conns.c */
@@ -430,57 +430,59 @@ void ports_destroy(struct core *core);
 void conns_listen(struct core *core, struct session *session, uint64_t seq,
 	const Ctl__Listen *message, uint64_t now_ns);
 void conns_unlisten(struct core *core, struct session *session, uint32_t number, uint64_t now_ns);
-/* ConnRequest, ConnReply, ConnReady, ConnEnd, ConnResume of a process or another daemon. */
+/* Handles ConnRequest, ConnReply, ConnReady, ConnEnd and ConnResume of a process or another
+ * daemon. */
 void conns_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
 void conns_session_lost(struct core *core, struct session *session, uint64_t now_ns);
 void conns_port_lost(struct core *core, struct port *port, uint64_t now_ns);
-/* The peer is there: what was held is sent. */
+/* The peer is connected: held messages are sent. */
 void conns_peer_up(struct core *core, struct peer *peer, uint64_t now_ns);
-/* The peer's host is gone, or it refuses: all its connections that have not been established end;
- * with `all` the others too, unless they still receive data. */
+/* The peer's host is gone, or it refuses. Its connections that are not established end. With `all`
+ * the others end too, unless they still receive data. */
 void conns_peer_gone(struct core *core, struct peer *peer, bool all, int error, const char *why,
 	uint64_t now_ns);
-/* What the peer has; what it has not has ended. */
+/* Handles the list of the peer's connections: an end that is missing in it has ended. */
 void conns_sync(struct core *core, struct peer *peer, const Ctl__Sync *sync, uint64_t now_ns);
 void conns_send_sync(struct core *core, struct peer *peer);
-/* Soon, with what comes until then; after a restart when this daemon has relearned. */
+/* Schedules a Sync: soon, together with later changes, or once this daemon has relearned. */
 void conns_owe_sync(struct core *core, struct peer *peer, uint64_t now_ns);
 struct conn *conns_find(const struct core *core, const uint8_t *uuid, bool passive);
-/* The connection of a queue pair, or NULL. */
+/* Returns the connection of a queue pair, or NULL. */
 struct conn *conn_of_qp(const struct session *session, const struct port *port, uint32_t qpn);
 uint64_t conns_tick(struct core *core, uint64_t now_ns);
-/* The peer is this daemon, under a name that nobody knew: what was for it goes on here. */
+/* The peer turned out to be this daemon: its connections and requests continue here. */
 void conns_peer_self(struct core *core, struct peer *peer, uint64_t now_ns);
-/* One peer is another one: what it has is that one's now. */
+/* The peer is an alias of `same_as`, which takes over its connections. */
 void conns_peer_same(struct core *core, struct peer *peer, struct peer *same_as, uint64_t now_ns);
-/* Before the sessions, ports and peers that they have. */
+/* Call it before the sessions, ports and peers of the connections are destroyed. */
 void conns_destroy(struct core *core);
 
 /* ---- peers.c */
 
-/* "host", "host:port", "[::1]:port": the peer, dialled if it is not there. NULL with *ret_self set:
- * it is this host; otherwise `why`. For core.asks: users share what peers there may be. */
+/* Returns the peer of "host", "host:port" or "[::1]:port", and dials it if necessary. Returns NULL
+ * with *ret_self set for this host, else with `why`. The peer counts for core.asks: users share the
+ * number of peers. */
 struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *ret_error,
 	const char **ret_why, uint64_t now_ns);
-/* Sends if connected. */
+/* Sends if the peer is connected. Returns false if not. */
 bool peer_send(struct core *core, const struct peer *peer, Ctl__Envelope *envelope);
 void peers_hello(
 	struct core *core, struct session *session, const Ctl__Hello *hello, uint64_t now_ns);
-/* Ping, Pong, Sync, ViewRequest, View; Failure, also before a Hello. */
+/* Handles Ping, Pong, Sync, ViewRequest and View; also Failure, even before a Hello. */
 void peers_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
 void peers_session_lost(struct core *core, struct session *session, enum core_end end,
 	const char *why, uint64_t now_ns);
-/* A dial that failed before there was a session. */
+/* A dial failed before there was a session. */
 void peers_dial_failed(
 	struct core *core, uint64_t session, enum core_end end, const char *why, uint64_t now_ns);
 uint64_t peers_tick(struct core *core, uint64_t now_ns);
-/* Data that came since then shows that its host lives. */
+/* Returns the time since when received data shows that the peer's host lives. */
 uint64_t peer_since_ns(const struct peer *peer, uint64_t now_ns);
 void send_hello(struct core *core, const struct session *session);
 void peers_destroy(struct core *core);
-/* By what it says; NULL: no peer has this instance. */
+/* Returns the peer with this instance, or NULL. */
 struct peer *peer_of_instance(const struct core *core, uint64_t instance);
 
 /* ---- groups.c */
@@ -489,11 +491,11 @@ void groups_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
 void groups_session_lost(struct core *core, struct session *session, uint64_t now_ns);
 void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns);
-/* As conns_peer_gone(): joins that were never answered end; with `all` every rank that needs it,
- * unless its job still receives data. The latter is to come before the session is closed. */
+/* Like conns_peer_gone(): joins without an answer end; with `all` every rank that needs the peer,
+ * unless its job still receives data. Call it with `all` before the session is closed. */
 void groups_peer_gone(
 	struct core *core, struct peer *peer, bool all, const char *why, uint64_t now_ns);
-/* Ranks that have not come back; the next deadline. */
+/* Gives up ranks that have not come back. Returns the next deadline. */
 uint64_t groups_tick(struct core *core, uint64_t now_ns);
 void groups_destroy(struct core *core);
 
@@ -501,15 +503,15 @@ void groups_destroy(struct core *core);
 
 void query_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
-/* Done of a Publish, View, ViewRequest. */
+/* Handles the Done of a Publish, View, and ViewRequest. */
 void query_answer(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
 void query_session_lost(struct core *core, struct session *session, uint64_t now_ns);
 uint64_t query_tick(struct core *core, uint64_t now_ns);
-/* Has the process publish its pages if one is older than that. */
+/* Requests a new page from the process if one is older than `age_ns`. */
 void session_request_page(
 	struct core *core, struct session *session, uint64_t age_ns, uint64_t now_ns);
-/* May the session see and steer what belongs to this user? */
+/* Returns true if the session may see and control objects of this user. */
 static inline bool may_see(const struct session *session, uid_t uid)
 {
 	return session->is_operator || session->uid == uid;
@@ -517,20 +519,21 @@ static inline bool may_see(const struct session *session, uid_t uid)
 
 /* ---- traffic.c */
 
-/* Has the connection's queue pair here received a packet since then? As of the last page. False
- * unless it is established with a peer that was reached. */
+/* Returns true if the connection's queue pair here has received a packet since then, according to
+ * the last page. Returns false unless it is established with a peer that has been reached. */
 bool conn_receives(const struct core *core, const struct conn *conn, uint64_t since_ns);
-/* The same of the ranks here of the member's job, and any queue pair over a network. */
+/* The same for the job of the member: any rank here, any queue pair over a network. */
 bool job_receives(const struct core *core, const struct member *member, uint64_t since_ns);
-/* Has the processes concerned publish their pages, where these are older than that. */
+/* Requests new pages from the processes concerned if theirs are older than that. */
 void traffic_refresh(struct core *core, const struct peer *peer, uint64_t age_ns, uint64_t now_ns);
 
 /* ---- totals.c */
 
-/* What the port has counted is kept, so that no sum of the metrics goes down. To be called for each
- * described port before its page or its lease goes: it is closed, or its session is lost. */
+/* Keeps what the port has counted, so that no sum of the metrics decreases. Call it for each
+ * described port before its page or its lease is released: when it is closed, or its session is
+ * lost. */
 void metrics_port_lost(struct core *core, struct port *port);
-/* core_destroy() calls it, after the sessions have gone. */
+/* core_destroy() calls it after it has removed the sessions. */
 void metrics_destroy(struct core *core);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packet sockets of leases. The daemon opens them, and the process may keep its descriptor, or pass
- * it on, when the lease has ended: nobody can take it back. It lets in what is for the lease's
- * addresses. So these are given to nobody else until the kernel lists the socket no more, also by
- * the next daemon, for which leases with sockets are kept as text:
+ * Packet sockets of leases. The daemon opens them. A process may keep its descriptor, or pass it
+ * on, after the lease has ended, and the daemon cannot revoke it. The socket still receives packets
+ * for the addresses of the lease. So these stay reserved until the kernel no longer lists the
+ * socket. For the next daemon, leases with sockets are saved as text:
  *
  *	SOCKET UID FABRIC ADDRESSES MAC      "4711 1000 roce 10.1.1.5/24@7 020000000105", MAC or "-"
  */
@@ -82,8 +82,8 @@ static bool is_claim(const struct lease *lease, const char *fabric, const Ctl__L
 	return strcmp(ip, wanted->ip) == 0;
 }
 
-/* From the end of the lease: a user who closes ports and keeps their sockets would otherwise have
- * any number of them within hold_ms. */
+/* Counted from the end of the lease, not after hold_ms. Otherwise a user who closes ports and keeps
+ * their sockets could have any number of them. */
 uint32_t leases_kept(
 	const struct core *core, uid_t uid, const char *fabric, const Ctl__Lease *wanted)
 {
@@ -97,7 +97,7 @@ uint32_t leases_kept(
 	return n;
 }
 
-/* ---- kept as text */
+/* ---- leases saved as text */
 
 static void print_mac(const struct lease *lease, char text[MAC_TEXT])
 {
@@ -167,7 +167,7 @@ void core_restore(struct core *core, const char *text, uint64_t now_ns)
 		if (!lease)
 			return;
 		list_init(&lease->node);
-		/* sscanf() would go on in the next line. */
+		/* sscanf() would continue in the next line. */
 		snprintf(line, sizeof(line), "%.*s", (int)length, text);
 		if (length < sizeof(line) && read_line(line, lease)) {
 			lease->id = core->next_lease++;

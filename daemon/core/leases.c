@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Leases: a device of a fabric, and an address of each of its ranges, a MAC and numbers of queue
- * pairs out of its pools. Any number of leases may have one interface, if they have packet sockets.
- * Each pool is gone through in a circle: nothing is given out again before all else had its turn.
- * An address that rests is given to nobody but the user who had it. Numbers of queue pairs begin
- * anywhere, and after a crash addresses too: nobody knows what the daemon before this one has given
- * out last.
+ * Leases: a device of a fabric, an address of each of its ranges, a MAC address and queue pair
+ * numbers from its pools. Leases with packet sockets may share an interface.
  *
- * A process that comes back says what it had. But for leases with sockets (lease_sockets.c) nothing
- * of that is written down: it must be what the configuration could give to its user, free, and not
- * resting after another user's lease. So of the users of one fabric, and only of these, one could
- * take what a daemon that crashed has leased to another one, if it is faster; who keeps users apart
- * gives them fabrics of their own.
+ * Each pool is allocated in a circle: nothing is reused before all else had its turn. The addresses
+ * of a lease that has ended rest for hold_ms: they stay reserved for the same user. Queue pair
+ * numbers begin at a random one, and so do addresses after a crash, since it is unknown what the
+ * previous daemon allocated last.
+ *
+ * A process that comes back says which lease it had. Only leases with sockets are saved
+ * (lease_sockets.c), so the daemon can check no more than this: the configuration could give it to
+ * this user, it is free, and it does not rest after another user's lease. After a crash, therefore,
+ * a user of a fabric could claim the lease of another user of this fabric who comes back later. To
+ * separate users, give them fabrics of their own.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ enum {
 	QPN_END = 0xffffff, /* the last number is that of multicast */
 };
 
-#define LOOK_AGAIN_NS UINT64_C(1000000000) /* whether a socket is still there */
+#define LOOK_AGAIN_NS UINT64_C(1000000000) /* interval of checks for open sockets */
 
 /* Where the search for the next free one begins. */
 struct pool {
@@ -82,11 +83,11 @@ bool may_use_fabric(
 		if (session_in_group(session, fabric->groups[i]))
 			return true;
 	}
-	/* Where nobody is named the daemon's own user may. */
+	/* A fabric without users and groups is for the daemon's own user. */
 	return !fabric->n_users && !fabric->n_groups && session->uid == core->facts.uid;
 }
 
-/* ---- what is taken */
+/* ---- conflicts */
 
 static bool address_taken(const struct core *core, const struct frl_ip *ip)
 {
@@ -129,7 +130,7 @@ static uint32_t leases_of_device(const struct core *core, const char *devargs)
 	return n;
 }
 
-/* ---- a new one */
+/* ---- new leases */
 
 static const char *take_addresses(struct core *core, const struct config_fabric *fabric,
 	struct pool *pool, struct lease *lease)
@@ -138,7 +139,7 @@ static const char *take_addresses(struct core *core, const struct config_fabric 
 		const struct config_range *range = &fabric->addresses[i];
 		uint64_t size = config_range_size(range), tried;
 
-		/* No more can be taken than there are leases. */
+		/* At most as many are taken as there are leases. */
 		for (tried = 0; tried < size; tried++) {
 			uint64_t index = (pool->address[i] % size + tried) % size;
 
@@ -200,7 +201,7 @@ static const char *take_qpns(struct core *core, const struct config_fabric *fabr
 	return "ranges of queue pair numbers";
 }
 
-/* The one with the fewest leases; one that is not shared has one at most. */
+/* Returns the device with the fewest leases. A device that is not shared has at most one. */
 static const struct config_port *free_device(
 	const struct core *core, const struct config_fabric *fabric)
 {
@@ -219,7 +220,7 @@ static const struct config_port *free_device(
 	return best;
 }
 
-/* Reports what a lease lacks. *ret_error is EAGAIN if it will be free after a rest. */
+/* Describes what a lease lacks. *ret_error is EAGAIN if it will be free after hold_ms. */
 static void say_lack(const struct core *core, const char *fabric, const char *lack, uint64_t now_ns,
 	int *ret_error, char *why, size_t size)
 {
@@ -280,9 +281,9 @@ static bool take_new(struct core *core, const struct config_fabric *fabric, stru
 	return false;
 }
 
-/* ---- the one that a process had */
+/* ---- leases that processes had */
 
-/* Have both something that only one can have? */
+/* Returns true if both leases have something that only one can have. */
 static bool overlap(const struct lease *a, const struct lease *b)
 {
 	if (a->devargs && b->devargs && !(a->is_shared && b->is_shared) &&
@@ -301,7 +302,7 @@ static bool overlap(const struct lease *a, const struct lease *b)
 		b->qpn_first < a->qpn_first + a->qpn_count;
 }
 
-/* Returns true if packet sockets of both leases would receive the same. */
+/* Returns true if packet sockets of both leases would receive the same packets. */
 static bool has_same_addresses(const struct lease *a, const struct lease *b)
 {
 	return a->n_addresses == b->n_addresses &&
@@ -309,8 +310,8 @@ static bool has_same_addresses(const struct lease *a, const struct lease *b)
 		a->has_mac == b->has_mac && memcmp(a->mac, b->mac, sizeof(a->mac)) == 0;
 }
 
-/* Leases whose things are among what is wanted: of this user, and resting, they make way. A socket
- * goes on with the lease. */
+/* Removes the user's own resting leases that overlap with the wanted one, which takes over their
+ * socket. Returns false if another lease is in the way. */
 static bool make_way(struct core *core, const struct session *session, struct lease *wanted)
 {
 	LIST_EACH(struct lease, lease, &core->leases, node) {
@@ -330,7 +331,7 @@ static bool make_way(struct core *core, const struct session *session, struct le
 	return true;
 }
 
-/* Digits of a number behind a mark; 0: there is none. */
+/* Cuts the text at a mark and returns the number behind it; 0 if there is none. */
 static unsigned long number_behind(char *text, char mark)
 {
 	char *at = strchr(text, mark);
@@ -341,7 +342,7 @@ static unsigned long number_behind(char *text, char mark)
 	return strtoul(at + 1, NULL, 10);
 }
 
-/* "10.1.1.5/24@7,fd00::5/64@7": one address of each range, in their order. */
+/* Parses "10.1.1.5/24@7,fd00::5/64@7": one address of each range, in their order. */
 static bool read_addresses(
 	const struct config_fabric *fabric, const char *text, struct lease *lease)
 {
@@ -401,7 +402,7 @@ static const struct config_port *find_device(
 	return NULL;
 }
 
-/* Could it be one that a daemon has given out by this configuration? */
+/* Returns true if a daemon with this configuration could have given out this lease. */
 static bool read_wanted(
 	const struct config_fabric *fabric, const Ctl__Lease *wanted, struct lease *lease)
 {

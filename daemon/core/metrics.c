@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Metrics as Prometheus text: https://prometheus.io/docs/instrumenting/exposition_formats/. Each
- * name once, with its help, its type and then its samples. Names: ferrule_, the thing, the unit,
- * and _total where it only grows.
+ * name appears once: help, type, then samples. Names are ferrule_, the object, the unit, and _total
+ * for counters.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static void header(FILE *out, const char *name, const char *type, const char *he
 	fprintf(out, "# HELP ferrule_%s %s\n# TYPE ferrule_%s %s\n", name, help, name, type);
 }
 
-/* A number without labels. */
+/* Writes a metric without labels. */
 static void single(FILE *out, const char *name, const char *type, const char *help, uint64_t value)
 {
 	header(out, name, type, help);
@@ -49,8 +49,8 @@ static void sample(FILE *out, const char *name, const char *label_name, const ch
 
 /* ---- ports */
 
-/* Counters that are one metric with a label, by how their names start; the rest of the name is the
- * label's value, or all of it for those that are named in full. */
+/* Counters that form one metric with a label, by prefix or full name. The rest after a prefix is
+ * the value of the label; a full name is used as it is. */
 static const struct counter_group {
 	const char *start;
 	const char *family;
@@ -91,7 +91,7 @@ static const char *value_of(const struct counter_group *group, const char *count
 	return *rest ? rest : counter;
 }
 
-/* Of all ports of one user on one device. */
+/* Writes the sum over all ports of one user on one device. */
 static void port_sample(FILE *out, const struct total *total, const char *family,
 	const struct counter_group *group, size_t counter)
 {
@@ -108,7 +108,7 @@ static void port_sample(FILE *out, const struct total *total, const char *family
 	fprintf(out, "} %llu\n", (unsigned long long)total->counters[counter]);
 }
 
-/* Of "bytes_placed" the unit comes last. */
+/* The unit of "bytes_placed" moves to the end. */
 static void family_name(const char *counter, char *name, size_t size)
 {
 	static const char bytes[] = "bytes_";
@@ -250,7 +250,7 @@ static bool is_configured(const struct core *core, const char *fabric)
 	return false;
 }
 
-/* The local one, those of the configuration, and those that were in it once and still count. */
+/* Calls `write` for the local fabric, the configured ones, and former ones that still have sums. */
 static void each_fabric(const struct core *core, FILE *out,
 	void (*write)(const struct core *core, FILE *out, const char *fabric))
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which daemon is meant: by the name that somebody gives, and by the Hello that it says.
+ * Identity of other daemons: by the name that is given for one, and by its Hello.
  */
 #include "daemon/core/peers.h"
 
@@ -29,7 +29,7 @@ static bool parse_port(const char *text, struct place *ret)
 	return true;
 }
 
-/* "host", "host:port", "[v6]", "[v6]:port", "v6". */
+/* Parses "host", "host:port", "[v6]", "[v6]:port" or "v6". */
 static bool parse_place(const char *text, struct place *ret)
 {
 	const char *host = text, *colon = strrchr(text, ':'), *end = text + strlen(text);
@@ -102,9 +102,10 @@ static struct peer *peer_of_dial(const struct core *core, uint64_t session)
 	return NULL;
 }
 
-/* ---- made */
+/* ---- creation */
 
-/* One that nobody needs makes room. */
+/* Removes the peer that has been idle longest if the table is full. Returns false if none is
+ * idle. */
 static bool make_room(struct core *core, uint64_t now_ns)
 {
 	struct peer *idle = NULL;
@@ -147,7 +148,7 @@ static struct peer *peer_new(
 	return NULL;
 }
 
-/* Names that lead nowhere are easily found: no user may fill the table with them. */
+/* Unknown names cost nothing to invent: limits each user's share of the table. */
 static bool has_share(const struct core *core)
 {
 	uint32_t max = core->config->max_peers, n = 0;
@@ -160,7 +161,8 @@ static bool has_share(const struct core *core)
 	return n < max - max / SHARE_LEFT;
 }
 
-/* A sentence if this is a private daemon without settings: it has no TLS. NULL: it may dial. */
+/* Returns the reason why a private daemon without settings cannot dial: it has no TLS. NULL: it
+ * can. */
 static const char *private_reaches_none(const struct core *core)
 {
 	const struct config *config = core->config;
@@ -218,10 +220,10 @@ struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *
 		peer->is_wanted = core->asks != NULL;
 		peer->uid = core->asks ? core->asks->uid : 0;
 	}
-	/* As long as nobody needed it, nobody tried to hear of it. */
+	/* An idle peer was not monitored: its silence starts now. */
 	if (!peer->session && peer_is_idle(peer))
 		peer->heard_ns = now_ns;
-	/* Somebody wants it now; but whoever asks all the time does not dial all the time. */
+	/* Dial now, but limit the rate of dials. */
 	if (!peer->dialled_ns || now_ns - peer->dialled_ns >= REDIAL_MIN_MS * PEER_MS)
 		peer_dial(core, peer, now_ns);
 	return peer;
@@ -259,8 +261,8 @@ static bool is_numeric(const char *host)
 	return strchr(host, ':') || !host[strspn(host, "0123456789.")];
 }
 
-/* Does the certificate say what the daemon says, and is it who was dialled? Addresses are not in
- * certificates as a rule; names are. */
+/* Returns true if the certificate is valid for the name in the Hello and for the name that was
+ * dialled. Certificates usually contain no addresses. */
 static bool is_certified(
 	struct core *core, struct session *session, const struct peer *dialled, const char *name)
 {
@@ -281,7 +283,7 @@ static bool is_certified(
 	return false;
 }
 
-/* The peer has turned out to be this daemon. */
+/* The peer turned out to be this daemon. */
 static void take_self(struct core *core, struct session *session, uint64_t now_ns)
 {
 	struct peer *peer = peer_of_dial(core, session->id);
@@ -297,13 +299,13 @@ static void take_self(struct core *core, struct session *session, uint64_t now_n
 	peer_close_session(core, session->id, now_ns);
 }
 
-/* The peer that was dialled is one that is known already, under another name. */
+/* The dialled peer turned out to be an alias of a known one. */
 static struct peer *unite(struct core *core, struct peer *peer, struct peer *known, uint64_t now_ns)
 {
 	peer->dial = 0;
 	peer->same_as = known;
 	peer_set_state(peer);
-	/* An address that it came from, or nowhere, is less than a name that leads there. */
+	/* A name that leads there is better than an address that the peer connected from. */
 	if (!known->dialled_ns || !known->port) {
 		copy_text(known->host, sizeof(known->host), peer->host);
 		known->port = peer->port;
@@ -325,7 +327,7 @@ static struct peer *unite(struct core *core, struct peer *peer, struct peer *kno
 	return known;
 }
 
-/* Started again, it has another instance but is found at the same place. */
+/* Returns a peer that was restarted: it has a new instance at the same host and port. */
 static struct peer *peer_of_place(
 	const struct core *core, const struct session *session, const Ctl__Hello *hello)
 {
@@ -355,7 +357,7 @@ static struct peer *peer_that_came(
 	else
 		snprintf(key, sizeof(key), "%s#%016llx", session->address,
 			(unsigned long long)hello->instance);
-	/* A name of somebody else that has moved away. */
+	/* The key belongs to a peer that has moved away. */
 	if (peer_of_key(core, key))
 		snprintf(key, sizeof(key), "%s:%u#%016llx", session->address, port,
 			(unsigned long long)hello->instance);
@@ -364,7 +366,7 @@ static struct peer *peer_that_came(
 	return peer_new(core, key, session->address, port, now_ns);
 }
 
-/* NULL: thrown out. */
+/* Returns the peer that has sent this Hello; NULL if the session was closed. */
 static struct peer *peer_of_hello(
 	struct core *core, struct session *session, const Ctl__Hello *hello, uint64_t now_ns)
 {
@@ -397,7 +399,7 @@ static struct peer *peer_of_hello(
 	return known;
 }
 
-/* ---- which session stays */
+/* ---- collisions of sessions */
 
 static void use_session(struct peer *peer, const struct session *session, uint64_t now_ns)
 {
@@ -424,8 +426,8 @@ static void linger(struct core *core, struct peer *peer, uint64_t session, uint6
 	peer->old_until_ns = now_ns + LINGER_MS * PEER_MS;
 }
 
-/* There is a session with it already, and it may be that both are alive: both have dialled, or one
- * of them twice, under two names. */
+/* There is a session with this peer already, and both may be alive: both daemons have dialled, or
+ * one has dialled twice by different names. */
 static void collide(struct core *core, struct peer *peer, struct session *session, uint64_t now_ns)
 {
 	bool ours_stays = core->instance < peer->instance;
@@ -495,7 +497,7 @@ void peers_hello(
 	struct peer *peer;
 
 	if (hello->instance == core->instance) {
-		/* That is how the other end of the session learns it. */
+		/* The Hello tells the other end of the session that it has dialled itself. */
 		if (session->kind == CORE_PEER)
 			send_hello(core, session);
 		take_self(core, session, now_ns);
@@ -511,7 +513,8 @@ void peers_hello(
 	peer = peer_of_hello(core, session, hello, now_ns);
 	if (!peer)
 		return;
-	/* Not before it is welcome: who hears a Failure first knows that it is of no use to try. */
+	/* Only after the peer is accepted: a peer that gets a Failure first knows that retries are
+	 * useless. */
 	if (session->kind == CORE_PEER)
 		send_hello(core, session);
 	take_session(core, peer, session, hello, now_ns);

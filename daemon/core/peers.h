@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files about other daemons share.
+ * The interface between the files for other daemons.
  *
- *	peers.c            which peer is meant by a name; Hello: who it is, which session stays
- *	peers_keepalive.c  dialled, pinged, silent, lost, idle
+ *	peers.c            names, Hello, choice between two sessions
+ *	peers_keepalive.c  dial, ping, silence, loss, idle time
  *
- * A peer is one daemon. Several names may lead to it, which shows only by its Hello: the others are
- * then the same as the first one, and stay for the next who uses them. Where both daemons dial each
- * other at once, the session that the one with the smaller instance has dialled is used; the other
- * one is heard until nothing can be on its way any more.
+ * A peer is one daemon. Several names may lead to it, which is known only after its Hello. The
+ * other names then become aliases and are kept for later use. If two daemons dial each other at
+ * once, they use the session that the daemon with the smaller instance has dialled. The other
+ * session is read until no message can be under way any more.
  */
 #ifndef FERRULE_DAEMON_CORE_PEERS_H
 #define FERRULE_DAEMON_CORE_PEERS_H
@@ -20,29 +20,29 @@
 enum {
 	REDIAL_MIN_MS = 200,
 	REDIAL_MAX_MS = 2000,
-	/* A daemon that is gone may be being started again: so long nothing is refused for it. */
+	/* A lost daemon may be restarting: nothing is refused for this time. */
 	RESTART_MS = 2000,
 	IDLE_MS = 30000,
-	/* Two daemons dial each other "at once" within this. */
+	/* Dials of two daemons within this time collide. */
 	COLLISION_MS = 5000,
 	LINGER_MS = 2000,
-	KEEPALIVE_MIN_MS = 100, /* whatever a peer says */
-	SHARE_LEFT = 8,         /* of max_peers, one of so many is left for other users */
+	KEEPALIVE_MIN_MS = 100, /* lower limit, whatever a peer asks for */
+	SHARE_LEFT = 8,         /* one part in so many of max_peers is left to other users */
 };
 
-/* Dials, unless it is there, being dialled, or cannot be. */
+/* Dials the peer unless it is connected, being dialled, or has no port. */
 void peer_dial(struct core *core, struct peer *peer, uint64_t now_ns);
-/* DIALLING, CONNECTED or LOST: what follows from its sessions. */
+/* Sets DIALLING, CONNECTED or LOST, according to its sessions. */
 void peer_set_state(struct peer *peer);
-/* It has no session any more; what goes on stays, and it is dialled again. */
+/* The peer has no session any more: its connections stay, and it is dialled again. */
 void peer_lost(struct core *core, struct peer *peer, const char *why, uint64_t now_ns);
-/* A session to it has ended: none of it is to be closed. */
+/* A session of the peer has ended. It need not be closed. */
 void peer_forget_session(struct peer *peer, uint64_t session);
-/* Closes one that is no use any more, without complaint. */
+/* Closes a session that is no longer needed. */
 void peer_close_session(struct core *core, uint64_t session, uint64_t now_ns);
-/* Neither connections nor ranks need it. */
+/* Returns true if neither connections nor ranks need the peer. */
 bool peer_is_idle(const struct peer *peer);
-/* Its sessions are closed, its other names are names of nobody. */
+/* Closes its sessions, frees the peer, and removes its aliases. */
 void peer_free(struct core *core, struct peer *peer, uint64_t now_ns);
 
 #endif

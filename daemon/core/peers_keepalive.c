@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whether other daemons, and their hosts, live. A host that closes a session, or refuses one,
- * lives: its daemon is being started again, its queue pairs go on, and it is dialled again.
+ * Liveness of other daemons and their hosts. A host that closes or refuses a session is alive: its
+ * daemon is restarting, its queue pairs continue, and it is dialled again.
  *
- * An outage of the network that is shorter than the keepalive time ends nothing. TCP alone would
- * not survive it: after 1.5 s without an answer its next retransmission is 1.6 s away. So a session
- * that is stuck is not waited for. The peer is dialled anew, and the new session takes its place. A
- * host that has not answered for 1.5 times the keepalive time is gone, with all its connections:
- * the outage began up to one ping after the last answer, and the new session takes its time.
+ * A network outage that is shorter than the keepalive time ends nothing. TCP alone would not
+ * survive it: after 1.5 s without an answer its next retransmission is 1.6 s away. So a peer whose
+ * session is stuck is dialled again, and the new session replaces the old one. A host that has not
+ * answered for 1.5 times the keepalive time is gone, with all its connections. The factor allows
+ * for the ping interval before the outage and for setting up the new session.
  *
- * Data may have a network of its own. What receives data goes on without the other daemon: a
- * connection for as long as it does, ranks for as long as they do without daemons (groups_back.c).
+ * Data may use another network. Objects that still receive data outlive the other daemon: a
+ * connection as long as it receives, ranks as long as they work without daemons (groups_back.c).
  *
- * Timers of a peer: ping_ns, the next ping; gone_ns(), the end of patience; retry_ns, the next
- * dial; idle_ns and IDLE_MS, nobody needs it; old_until_ns, a second session.
+ * Timers of a peer: ping_ns, the next ping; gone_ns(), when the host is declared gone; retry_ns,
+ * the next dial; idle_ns and IDLE_MS, removal; old_until_ns, end of a second session.
  */
 #include "daemon/core/peers.h"
 
@@ -33,7 +33,7 @@ bool peer_is_idle(const struct peer *peer)
 	return list_empty(&peer->conns) && list_empty(&peer->members);
 }
 
-/* `address`: where it is, or NULL: its name is looked up. */
+/* `address`: numeric; NULL: look up the host's name. */
 static void dial(struct core *core, struct peer *peer, const char *address, uint64_t now_ns)
 {
 	peer->dial = CORE_DIALLED | ++core->next_session;
@@ -95,9 +95,9 @@ void peers_destroy(struct core *core)
 	}
 }
 
-/* ---- lost */
+/* ---- loss */
 
-/* Who refuses lives: that is to be heard more often than keepalive_ms allows for silence. */
+/* A host that refuses is alive. It must be dialled more often than keepalive_ms allows silence. */
 static void set_backoff(struct peer *peer, uint64_t now_ns)
 {
 	uint32_t max_ms = peer->keepalive_ms / 3;
@@ -127,8 +127,8 @@ uint64_t peer_since_ns(const struct peer *peer, uint64_t now_ns)
 	return now_ns - peer->keepalive_ms * PEER_MS;
 }
 
-/* Its host is gone, and so is everything with it; or only its daemon is, and what still receives
- * data stays. */
+/* Declares a host gone, with everything on it. If only its daemon is gone, objects that still
+ * receive data stay. */
 static void host_gone(struct core *core, struct peer *peer, uint64_t now_ns)
 {
 	const char *name = peer->name[0] ? peer->name : peer->host;
@@ -142,7 +142,8 @@ static void host_gone(struct core *core, struct peer *peer, uint64_t now_ns)
 		was_there ? "host %s is gone: nothing was heard of it for %.1f s"
 			  : "host %s cannot be reached: it has not answered for %.1f s",
 		name, seconds);
-	/* Before the session: nobody is to wait for ranks that come back over another one. */
+	/* Before the session is closed: nobody may wait for these ranks to come back over another
+	 * one. */
 	groups_peer_gone(core, peer, true, why, now_ns);
 	conns_peer_gone(core, peer, true, was_there ? EHOSTDOWN : EHOSTUNREACH, why, now_ns);
 	stays = !peer_is_idle(peer);
@@ -157,7 +158,7 @@ static void host_gone(struct core *core, struct peer *peer, uint64_t now_ns)
 	}
 }
 
-/* What waits for it to be reached waits no more. */
+/* Refuses everything that waits for the peer to be reached. */
 static void refuse_waiting(
 	struct core *core, struct peer *peer, int error, const char *why, uint64_t now_ns)
 {
@@ -178,7 +179,7 @@ static void dial_failed(
 	peer_set_state(peer);
 	if (end != CORE_END_UNREACHABLE)
 		peer->heard_ns = now_ns;
-	/* It was dialled beside a session that is stuck, or has dialled itself meanwhile. */
+	/* The dial was made beside a stuck session, or the peer has dialled meanwhile. */
 	if (peer->session) {
 		peer->retry_ns = now_ns + REDIAL_MIN_MS * PEER_MS;
 		return;
@@ -251,7 +252,8 @@ void peers_session_lost(struct core *core, struct session *session, enum core_en
 	} else if (peer->old_session == session->id) {
 		peer->old_session = 0;
 	} else if (peer->old_session) {
-		/* The one of two that was to stay has gone; the other one may do as well. */
+		/* The preferred one of two sessions has ended. Treat the peer as lost, and close
+		 * the other one. */
 		struct session *other = session_find(core, peer->old_session);
 
 		peer_lost(core, peer, why, now_ns);
@@ -275,7 +277,7 @@ static void on_pong(struct peer *peer, uint64_t now_ns)
 	peer->pinged_ns = 0;
 }
 
-/* Of one that has not said Hello: why there will be none. */
+/* A Failure before a Hello: the reason why the peer refuses. */
 static void on_failure(
 	struct core *core, const struct session *session, const Ctl__Failure *failure)
 {
@@ -307,7 +309,7 @@ void peers_message(
 			on_pong(peer, now_ns);
 		break;
 	case CTL__ENVELOPE__BODY_SYNC:
-		/* Over the session that is being given up it may be older than what came since. */
+		/* A Sync on the old session may be older than messages on the new one. */
 		if (peer && peer->session == session->id)
 			conns_sync(core, peer, envelope->sync, now_ns);
 		break;
@@ -330,7 +332,7 @@ static uint64_t ping_interval_ns(const struct peer *peer)
 	return peer->keepalive_ms * PEER_MS / 8;
 }
 
-/* When the host is gone unless something is heard of it. */
+/* Returns when the host is declared gone unless it sends something. */
 static uint64_t gone_ns(const struct peer *peer)
 {
 	uint64_t since_ns = peer->heard_ns > peer->judged_ns ? peer->heard_ns : peer->judged_ns;
@@ -339,7 +341,7 @@ static uint64_t gone_ns(const struct peer *peer)
 	return since_ns + (peer->up_ns ? keepalive_ns + keepalive_ns / 2 : keepalive_ns);
 }
 
-/* It has missed an answer, and there is something that may receive data meanwhile. */
+/* Returns true if an answer is overdue and the peer has objects that may still receive data. */
 static bool is_silent(const struct peer *peer, uint64_t now_ns)
 {
 	return peer->up_ns && !peer_is_idle(peer) &&
@@ -354,8 +356,8 @@ static void ping(struct core *core, struct peer *peer, uint64_t now_ns)
 	peer->pinged_ns = now_ns;
 }
 
-/* A dial beside a session that has come to life is not needed any more. Once the peer has seen its
- * Hello it is too late for that. */
+/* Cancels a dial beside a session that works again. It is too late once the peer has got the
+ * Hello. */
 static void end_needless_dial(struct core *core, struct peer *peer)
 {
 	if (!peer->dial || session_find(core, peer->dial))
@@ -364,7 +366,7 @@ static void end_needless_dial(struct core *core, struct peer *peer)
 	peer->dial = 0;
 }
 
-/* Returns when a peer with a session is to be looked at next. */
+/* Returns when a peer with a session is due next. */
 static uint64_t tick_session(struct core *core, struct peer *peer, uint64_t now_ns)
 {
 	uint64_t interval_ns = ping_interval_ns(peer);
@@ -418,7 +420,7 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 	return a_ns < b_ns ? a_ns : b_ns;
 }
 
-/* False: it is gone, and the struct with it. */
+/* Returns false if the idle peer was freed. */
 static bool tick_idle(struct core *core, struct peer *peer, uint64_t now_ns, uint64_t *due_ns)
 {
 	uint64_t keep_ms = 0;
@@ -431,8 +433,8 @@ static bool tick_idle(struct core *core, struct peer *peer, uint64_t now_ns, uin
 		peer->idle_ns = now_ns;
 	if (peer->dial)
 		return true;
-	/* A name, be it of this host, is kept for a while; a peer that is lost and that nobody
-	 * needs only until its ranks have joined again. */
+	/* Names, including those of this host, are kept for a while. A lost peer without
+	 * connections is kept until its ranks have joined again. */
 	if (peer->session || peer->same_as || peer->is_self)
 		keep_ms = IDLE_MS;
 	else if (peer->up_ns)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ports of processes: asked for, leased, described, closed; and what an endpoint must be like to be
- * one of theirs.
+ * Ports of processes: opened, leased, described, closed; and the check that an endpoint belongs to
+ * one of them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "lib/base/ip.h"
 #include "lib/control/endpoint.h"
 
-/* An OpenPort that waits until the processes of the daemon before have had time to come back. */
+/* An OpenPort that waits while processes of the previous daemon may come back. */
 struct open_wait {
 	struct list node; /* core.open_waits */
 	uint64_t session;
@@ -31,7 +31,7 @@ struct port *port_find(const struct session *session, uint32_t number)
 	return NULL;
 }
 
-/* ---- opened */
+/* ---- opening */
 
 static void answer_opened(struct core *core, const struct session *session, uint64_t seq,
 	const struct port *port, bool has_socket)
@@ -79,7 +79,7 @@ static void no_fabric(const struct core *core, const char *name, char *why, size
 			name);
 }
 
-/* What forbids a new port: NULL with a sentence in `why`. */
+/* Returns the fabric if the user may lease from it now, else NULL with a sentence in `why`. */
 static const struct config_fabric *may_lease(const struct core *core, const struct session *session,
 	const char *name, bool again, int *ret_error, char *why, size_t size)
 {
@@ -101,8 +101,8 @@ static const struct config_fabric *may_lease(const struct core *core, const stru
 	return core->draining[0] && !again ? NULL : fabric;
 }
 
-/* May the process have had a lease of a fabric that goes on? Then draining does not matter: the
- * daemon before this one gave it, or it rests since the session was lost. */
+/* Returns true if the process may have had a lease that it continues: from the previous daemon, or
+ * one that rests. A draining host still grants those. */
 static bool may_have_had(const struct core *core, const struct session *session, uint64_t now_ns)
 {
 	if (now_ns < core->started_ns + core->config->relearn_ms * UINT64_C(1000000))
@@ -125,7 +125,7 @@ static void log_lease(struct core *core, const struct port *port, const char *do
 		ip[0] ? ip : "without addresses");
 }
 
-/* A process that had the lease has its socket. */
+/* A process that comes back has its socket already. */
 static struct lease *new_lease(struct core *core, const struct session *session,
 	const struct config_fabric *fabric, const Ctl__Lease *wanted, uint64_t now_ns,
 	bool *ret_has_socket, int *ret_error, char *why, size_t size)
@@ -140,7 +140,7 @@ static struct lease *new_lease(struct core *core, const struct session *session,
 	return NULL;
 }
 
-/* Addresses that rest are worth a wait, unlike ports that others have. */
+/* Resting addresses will be free soon: report when. Ports of other processes may never be. */
 static void refuse_lease(struct core *core, const struct session *session, uint64_t seq,
 	const char *fabric, int error, const char *why, uint64_t now_ns)
 {
@@ -216,7 +216,7 @@ static struct open_wait *find_wait(
 	return NULL;
 }
 
-/* Under max_ports_per_user. */
+/* Checks max_ports_per_user. Returns false after a Failure. */
 static bool has_room(struct core *core, const struct session *session, uint64_t seq,
 	const char *fabric, const Ctl__Lease *wanted)
 {
@@ -287,9 +287,10 @@ static uint64_t answer_waits(struct core *core, uint64_t now_ns)
 	return CORE_NEVER;
 }
 
-/* ---- described */
+/* ---- description */
 
-/* Another process has the same device: its name is 16 random bytes, so that is no accident. */
+/* Returns true if another process has the same device. Its name has 16 random bytes: this is an
+ * attack. */
 static bool is_anothers(const struct core *core, const struct port *port, const uint8_t *nonce)
 {
 	const struct session *session;
@@ -304,7 +305,7 @@ static bool is_anothers(const struct core *core, const struct port *port, const 
 	return false;
 }
 
-/* Leased addresses are fixed; those of other ports are their processes' to choose. */
+/* A leased port may use the leased addresses only; other ports may choose theirs. */
 static bool may_have_address(const struct port *port, const struct frl_ip *ip)
 {
 	const struct lease *lease = port->lease;
@@ -373,7 +374,7 @@ void ports_describe(struct core *core, struct session *session, uint64_t seq,
 	session_done(core, session, seq);
 }
 
-/* ---- closed */
+/* ---- closing */
 
 static void close_port(struct core *core, struct port *port, uint64_t now_ns)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What operators ask and do, and other daemons' questions about one queue pair. Where the answer
- * depends on what processes publish, those whose pages are old are told to publish first; one that
- * does not do so in time (it may be stopped) is reported as it last was.
+ * Requests of operators, and of other daemons about one queue pair. If the answer depends on pages,
+ * processes with old pages are first asked to publish. A process that does not answer in time, such
+ * as a stopped one, is reported as its last page shows it.
  *
- * Answers take time, and many requests may wait for the same thing: one of each user is gone on
- * with at a time, and a long report is made in parts, as the one who asked reads them.
+ * Answers take time, and many requests may wait for the same event. So one request of each user is
+ * continued at a time, and long reports are made in parts, as their reader takes them.
  */
 #include "daemon/core/query.h"
 
@@ -17,14 +17,14 @@
 #define MS UINT64_C(1000000)
 
 enum {
-	FRESH_MS = 100,      /* a page that is no older need not be published again */
-	PUBLISH_MS = 100,    /* how long a process may take for it */
+	FRESH_MS = 100,      /* newer pages need not be published again */
+	PUBLISH_MS = 100,    /* time limit for a process to publish */
 	REFRESH_MS = 1000,   /* age and time limit for core_refresh() */
-	REQUESTS_MAX = 16,   /* of one session, that wait */
-	REQUESTS_PEER = 256, /* of another daemon */
-	PAUSE_MIN_MS = 2,    /* when a part has not been read yet */
+	REQUESTS_MAX = 16,   /* waiting requests of one session */
+	REQUESTS_PEER = 256, /* and of another daemon */
+	PAUSE_MIN_MS = 2,    /* until the next check for room */
 	PAUSE_MAX_MS = 512,
-	/* Of a long report that its reader has not taken, before the next part is made. */
+	/* Limit for unread bytes of a long report before its next part is made. */
 	REPORT_QUEUED_MAX = 128 << 10,
 };
 
@@ -48,7 +48,7 @@ static struct request *first_request(struct core *core)
 	return container_of(core->requests.next, struct request, node);
 }
 
-/* Is it of a process that the request is about? Also of one that is being taken apart. */
+/* Returns true if the request is about this process, which may be being removed. */
 static bool concerns(const struct request *request, const struct session *session)
 {
 	if (request->process)
@@ -59,7 +59,8 @@ static bool concerns(const struct request *request, const struct session *sessio
 	return !request->query.pid || request->query.pid == session->who.pid;
 }
 
-/* It was told to publish, and has had no time yet to do it when the request came. */
+/* Returns true if the process was asked to publish and still had time for it when the request
+ * came. */
 static bool is_awaited(const struct request *request, const struct session *session)
 {
 	return session->publish_seq && session->publish_seq <= request->publish_seq &&
@@ -127,7 +128,7 @@ void request_publish(struct core *core, struct request *request, uint64_t now_ns
 	}
 }
 
-/* The process has published, or has gone. */
+/* The process has published, or is gone. */
 static void published(struct core *core, struct session *session, uint64_t now_ns)
 {
 	LIST_EACH(struct request, request, &core->requests, node) {
@@ -145,7 +146,7 @@ static void published(struct core *core, struct session *session, uint64_t now_n
 
 /* ---- kill-qp */
 
-/* The queue pair fails with the reason, and the other end's with it. */
+/* Makes the queue pair and its peer fail with the reason. */
 static void kill_go_on(struct core *core, struct request *request, uint64_t now_ns)
 {
 	Ctl__FailQp fail = CTL__FAIL_QP__INIT;
@@ -191,10 +192,11 @@ static void kill_go_on(struct core *core, struct request *request, uint64_t now_
 		envelope.body_case = CTL__ENVELOPE__BODY_CONN_END;
 		envelope.conn_end = &end;
 		session_send(core, found.session, &envelope);
-		/* To the other end, as if the process had ended it in these words. */
+		/* Notifies the other end as if the process had ended the connection with this
+		 * reason. */
 		end.to_passive = !end.to_passive;
 		conns_message(core, found.session, &envelope, now_ns);
-		core->counters.ends_closed = closed; /* it is counted as killed */
+		core->counters.ends_closed = closed; /* it counts as killed */
 	}
 	session_done(core, request->session, request->seq);
 	request_free(request);
@@ -211,14 +213,15 @@ static void report_go_on(struct core *core, struct request *request, uint64_t no
 	request->deadline_ns = now_ns + 1;
 }
 
-/* Who asked has not read the last part yet. */
+/* Returns true if the reader has not taken the previous part yet. */
 static bool has_to_wait(struct core *core, const struct request *request)
 {
 	return request->is_long &&
 		core->ops.queued(core->ops.ctx, request->session->id) > REPORT_QUEUED_MAX;
 }
 
-/* Nothing is awaited: it goes on, if it is its user's turn. False: it does later. */
+/* Continues a request for which nothing is awaited, if it is its user's turn. Returns false if it
+ * must wait. */
 static bool take_turn(struct core *core, struct request *request, uint64_t now_ns)
 {
 	struct user *user = request->session->user;
@@ -239,7 +242,7 @@ static bool take_turn(struct core *core, struct request *request, uint64_t now_n
 	return true;
 }
 
-/* Nothing is awaited any more, or no longer. May free it. */
+/* Continues a request without waiting any longer. May free it. */
 static void go_on(struct core *core, struct request *request, uint64_t now_ns)
 {
 	request->awaited = 0;
@@ -253,7 +256,7 @@ static void go_on(struct core *core, struct request *request, uint64_t now_ns)
 	}
 }
 
-/* ---- what comes in */
+/* ---- incoming messages */
 
 static struct request *request_new(
 	struct core *core, struct session *session, uint64_t seq, enum request_kind kind)
@@ -313,7 +316,7 @@ static void on_query(struct core *core, struct session *session, uint64_t seq,
 	request->query.qpn = query->qpn;
 	request->query.pid = query->pid;
 	request->query.port = query->port;
-	if (is_conn) /* nothing of it is on a page */
+	if (is_conn) /* needs no page */
 		go_on(core, request, now_ns);
 	else
 		request_start(core, request, now_ns);
@@ -349,7 +352,7 @@ static void on_drain(struct core *core, struct session *session, uint64_t seq,
 			"configuration");
 		return;
 	}
-	/* Who asks once more, to wait for the end perhaps, keeps the reason that was given. */
+	/* A repeated request, perhaps only to wait for the end, keeps the first reason. */
 	if (drain->undo)
 		core->draining[0] = '\0';
 	else if (drain->reason[0] || !core->draining[0])
@@ -404,7 +407,7 @@ void query_message(
 		on_drain(core, session, envelope->seq, envelope->drain, now_ns);
 }
 
-/* The request whose ViewRequest this answers, or NULL. */
+/* Returns the request whose ViewRequest this answers, or NULL. */
 static struct request *request_of_answer(
 	const struct core *core, const struct session *session, uint64_t seq)
 {
@@ -471,7 +474,7 @@ uint64_t query_tick(struct core *core, uint64_t now_ns)
 	LIST_EACH(struct request, request, &core->requests, node) {
 		if (request->deadline_ns <= now_ns) {
 			if (take_turn(core, request, now_ns))
-				request_next = first_request(core); /* it may have ended others */
+				request_next = first_request(core); /* it may have freed others */
 			next_ns = now_ns + 1;
 		} else if (request->deadline_ns < next_ns) {
 			next_ns = request->deadline_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue pairs, as the pages of their processes show them. Nothing of a page is believed. */
+/* Queue pairs, as the pages of their processes show them. Pages are not trusted. */
 #include "daemon/core/query.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ static const char *const wait_names[] = {
 #undef WAIT_NAME
 };
 
-/* Some more of the port's slots count. */
+/* Adds slots of the port to its user's usage, up to the limit. */
 static void take_slots(struct core *core, struct port *port, uint32_t more)
 {
 	struct user *user = port->session->user;
@@ -39,7 +39,8 @@ uint32_t qp_slots(struct core *core, struct port *port)
 {
 	uint32_t used = port->page.close ? page_used_slots(&port->page) : 0;
 
-	/* They are never given back: whoever took them now here and now there would have all. */
+	/* Slots are never given back: otherwise a user could exceed the limit by moving them
+	 * between ports. */
 	if (used > port->slots)
 		take_slots(core, port, used - port->slots);
 	return used < port->slots ? used : port->slots;
@@ -100,7 +101,7 @@ static void add_waiting(struct rows *rows, Ctl__QpInfo *info, const struct page_
 		: (uint32_t)(qp->give_up_ns / 1000000);
 }
 
-/* Nothing for a process that is in several jobs: any of them may use the queue pair. */
+/* Adds nothing for a process in several jobs: any of them may use the queue pair. */
 static void add_job(struct rows *rows, Ctl__QpInfo *info, const struct session *session)
 {
 	const struct member *member;
@@ -108,7 +109,7 @@ static void add_job(struct rows *rows, Ctl__QpInfo *info, const struct session *
 	if (list_length(&session->members) != 1)
 		return;
 	member = container_of(session->members.next, struct member, of_session);
-	/* A group's key begins with the user. */
+	/* The key of a group begins with the user. */
 	info->job = rows_text(
 		rows, "%s", member->group ? strchr(member->group->key, '/') + 1 : member->job);
 	info->rank = rows_text(rows, "%u", member->rank);
@@ -165,12 +166,12 @@ Ctl__QpInfo *qp_info(struct rows *rows, const struct found_qp *found)
 	return info;
 }
 
-/* ---- the one that is meant */
+/* ---- search */
 
 struct search {
 	struct found_qp found;
 	unsigned count;
-	char where[300]; /* processes (and ports) that have one of this number */
+	char where[300]; /* processes and ports with this number */
 };
 
 static void search_session(struct core *core, const struct request *request,
@@ -203,7 +204,7 @@ bool qp_find(struct core *core, const struct request *request, struct found_qp *
 
 	HASH_ITER(hh, core->sessions, session, next)
 	{
-		/* Of another user's not even that it is there. */
+		/* Do not reveal that another user has such a queue pair. */
 		if (session->kind == CORE_LOCAL && !session->lost && may_see(asks, session->uid) &&
 			(!request->query.pid || request->query.pid == session->who.pid))
 			search_session(core, request, session, &search);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tables of `ferrulectl ports|qps|connections|peers|stats`: what the asking user may see. */
+/* The tables of `ferrulectl ports|qps|connections|peers|stats`, as far as the user may see them. */
 #include "daemon/core/query.h"
 
 #include <errno.h>
@@ -115,7 +115,7 @@ static void add_port(struct rows *rows, struct port *port)
 	rows_add(rows, &info->base);
 }
 
-/* A lease whose address rests until it may be another one's. */
+/* Adds a lease whose address rests. */
 static void add_held(struct rows *rows, const struct lease *lease)
 {
 	Ctl__PortInfo *info = rows_alloc(rows, sizeof(*info));
@@ -137,8 +137,8 @@ static void add_held(struct rows *rows, const struct lease *lease)
 	rows_add(rows, &info->base);
 }
 
-/* The ports that are asked for, from where the last part has ended: false, where this part does.
- * Sessions are in the order of their numbers. */
+/* Visits the requested ports from the end of the previous part on. Returns false at the end of this
+ * part. Sessions are ordered by number. */
 static bool each_port(
 	struct rows *rows, struct report_at *at, bool (*visit)(struct rows *, struct port *))
 {
@@ -299,7 +299,7 @@ static uint32_t count_conns(const struct rows *rows, const struct peer *peer)
 	return count;
 }
 
-/* Who is no operator sees the hosts of his own connections. */
+/* Users who are not operators see the hosts of their own connections only. */
 static void report_peers(struct rows *rows)
 {
 	static const char *const names[] = {
@@ -411,7 +411,7 @@ static char *fabric_text(struct rows *rows, const struct config_fabric *fabric)
 	return text;
 }
 
-/* What concerns the whole host is for operators alone. */
+/* Adds figures of the whole host, for operators only. */
 static void add_operators_part(struct rows *rows, Ctl__DaemonInfo *info)
 {
 	struct core *core = rows->core;
@@ -439,7 +439,7 @@ Ctl__DaemonInfo *report_daemon(struct rows *rows, bool is_last)
 	info->is_private = core->facts.is_private;
 	info->draining = rows_text(rows, "%s", core->draining);
 	info->socket = rows_text(rows, "%s", core->facts.socket ? core->facts.socket : "");
-	/* Any process may have to tell those of its job on other hosts. */
+	/* Any process may need to pass this address to its job on other hosts. */
 	info->listen = rows_text(rows, "%s", core->facts.listen ? core->facts.listen : "");
 	if (!is_last)
 		return info;
@@ -457,7 +457,7 @@ static void report_rows(struct rows *rows)
 	enum _Ctl__QueryKind kind = rows->request->query.kind;
 
 	switch ((int)kind) {
-	case CTL__QUERY_KIND__QUERY_STATS: /* counters of ports as well */
+	case CTL__QUERY_KIND__QUERY_STATS: /* includes counters of ports */
 		kind = CTL__QUERY_KIND__QUERY_PORTS;
 		report_ports(rows);
 		break;

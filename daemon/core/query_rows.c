@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reports of any length, sent in parts; and the memory that they are made in. */
+/* Reports of any length, sent in parts, and their memory. */
 #include "daemon/core/query.h"
 
 #include <errno.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * `ferrulectl why`: a queue pair, and what the other end says about the same connection. That is in
- * a process of this host, whose page is looked at, or in another one, whose daemon is asked.
+ * `ferrulectl why`: a queue pair, and the view of the other end of its connection. That end is in a
+ * process of this host, whose page is read, or on another host, whose daemon is asked.
  */
 #include "daemon/core/query.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define PEER_NS UINT64_C(1000000000) /* how long another daemon may take for its view */
+#define PEER_NS UINT64_C(1000000000) /* time limit for another daemon's view */
 
 static Ctl__QpInfo *info_with_drops(struct rows *rows, const struct found_qp *found)
 {
@@ -97,7 +97,8 @@ static void why_answer(
 	rows_fini(&rows);
 }
 
-/* The queue pair's own page is fresh: now the other end. True: that has been asked for. */
+/* The queue pair's own page is new: get the view of the other end. Returns true if it must be
+ * awaited. */
 static bool why_find_peer(
 	struct core *core, struct request *request, const struct found_qp *found, uint64_t now_ns)
 {
@@ -133,7 +134,8 @@ void why_go_on(struct core *core, struct request *request, uint64_t now_ns)
 		request_free(request);
 		return;
 	}
-	/* Later on it is this one, whoever else may get one with the same number. */
+	/* From now on the request means this queue pair, even if another process gets the same
+	 * number. */
 	request->query.pid = found.session->who.pid;
 	request->query.port = found.port->number;
 	if (!request->finds_peer && why_find_peer(core, request, &found, now_ns))
@@ -148,7 +150,7 @@ void why_go_on(struct core *core, struct request *request, uint64_t now_ns)
 	request_free(request);
 }
 
-/* ---- what another daemon asks */
+/* ---- requests of other daemons */
 
 void view_go_on(struct core *core, struct request *request, uint64_t now_ns)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sessions: opened, Hello, refused, and taken apart with everything that is their own. The memory
- * of one that was taken apart stays until the core's function returns, since whoever had it thrown
- * out may still look at it.
+ * Sessions: opening, Hello, refusal, and removal with all their objects. The memory of a removed
+ * session stays until the core's function returns, since the caller may still read it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,10 +10,10 @@
 #include "daemon/core/internal.h"
 
 enum {
-	ROOM_FOR_ROOT = 16,      /* local sessions that only root gets: to look what is going on */
-	ROOM_FOR_STRANGERS = 16, /* sessions without a Hello, from one other address */
+	ROOM_FOR_ROOT = 16,      /* extra local sessions for root, for diagnosis */
+	ROOM_FOR_STRANGERS = 16, /* sessions without a Hello from one other address */
 	SAY_AGAIN_MS = 1000,     /* refused sessions are logged once in this time */
-	ROOM_FOR_PEERS = 64,     /* sessions of daemons beyond max_peers: on their way in or out */
+	ROOM_FOR_PEERS = 64,     /* sessions of daemons beyond max_peers, opening or closing */
 };
 
 struct session *session_find(struct core *core, uint64_t id)
@@ -43,7 +42,7 @@ static void send_failure(
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
 
-	frame_clean_text(text); /* it may end in the middle of a character */
+	frame_clean_text(text); /* it may end within a character */
 	failure.retry_ms = retry_ms;
 	failure.error = (uint32_t)error;
 	failure.text = text;
@@ -101,7 +100,7 @@ struct usage core_usage(const struct core *core, uid_t uid)
 	return user ? user->usage : (struct usage){ 0 };
 }
 
-/* False: no memory. */
+/* Returns false without memory. */
 static bool give_user(struct core *core, struct session *session)
 {
 	struct user *user = user_find(core, session->uid);
@@ -133,9 +132,9 @@ static void take_user(struct core *core, struct session *session)
 	free(user);
 }
 
-/* ---- opened */
+/* ---- opening */
 
-/* Sessions from that address that have not said who they are. */
+/* Returns the number of sessions from that address without a Hello. */
 static uint32_t count_strangers(const struct core *core, const char *address)
 {
 	uint32_t n = 0;
@@ -151,7 +150,7 @@ static const char *limit_reached(const struct core *core, const struct core_sess
 	const struct config *config = core->config;
 
 	if (info->kind == CORE_PEER_DIALLED)
-		return NULL; /* the core has asked for it */
+		return NULL; /* the core has dialled it */
 	if (info->kind == CORE_PEER) {
 		if (core->n_remote >= config->max_peers + ROOM_FOR_PEERS)
 			return "there are too many sessions of other hosts (max_peers)";
@@ -181,7 +180,7 @@ static bool is_operator(const struct core *core, const struct session *session)
 
 	if (session->kind != CORE_LOCAL)
 		return false;
-	/* Whoever can reach the socket of a private daemon is not its user for that. */
+	/* Access to the socket of a private daemon does not make another user an operator. */
 	if (session->uid == 0 || (core->facts.is_private && session->uid == core->facts.uid))
 		return true;
 	for (size_t i = 0; i < config->n_operators; i++) {
@@ -250,7 +249,7 @@ static void turn_away(
 			info->address ? info->address : "?", text);
 }
 
-/* False: no memory. */
+/* Returns false without memory. */
 static bool session_add(struct core *core, struct session *session)
 {
 	if (session->kind == CORE_LOCAL && !give_user(core, session))
@@ -318,7 +317,7 @@ void session_hello(struct core *core, struct session *session, const Ctl__Envelo
 	}
 	if (hello->name[0])
 		copy_text(session->who.program, sizeof(session->who.program), hello->name);
-	/* The system has no number here for a process of another PID namespace. */
+	/* The system has no process number here for another PID namespace. */
 	if (!session->who.pid)
 		session->who.pid = hello->pid;
 	send_hello(core, session);
@@ -343,7 +342,7 @@ void core_page(struct core *core, uint64_t id, const struct page_view *page)
 	session->page = *page;
 }
 
-/* ---- ended */
+/* ---- end */
 
 void session_take_apart(
 	struct core *core, struct session *session, enum core_end end, const char *why)

@@ -23,7 +23,7 @@ static struct total *total_find(struct core *core, const struct total_key *key)
 	return total;
 }
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 static struct total *total_get(struct core *core, struct total_key *key)
 {
 	struct total *total = total_find(core, key);
@@ -57,7 +57,7 @@ static struct total *total_of_port(struct core *core, const struct port *port)
 	return total_get(core, &key);
 }
 
-/* Adds what the process has there at this moment; unknown names do not count. */
+/* Adds the current counters of a page; unknown names are ignored. */
 static void add_counters(uint64_t *sums, const struct page_view *page)
 {
 	uint32_t i, count, hint = 0;
@@ -74,7 +74,7 @@ static void add_counters(uint64_t *sums, const struct page_view *page)
 
 		memcpy(name, head.counter[i].name, sizeof(name));
 		name[sizeof(name) - 1] = '\0';
-		/* They are in the same order, as long as library and daemon are one release. */
+		/* The order is the same as long as library and daemon are of one release. */
 		for (k = 0; k < TOTAL_COUNTERS; k++) {
 			uint32_t at = (hint + k) % TOTAL_COUNTERS;
 

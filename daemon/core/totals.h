@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sums over ports for the metrics: one for each fabric, device and user. What ports that have gone
- * had counted stays in it, for a sum that goes down looks like a restart. If a process loses its
+ * Sums over ports for the metrics: one for each fabric, device and user. The counts of closed ports
+ * stay included, since Prometheus takes a decreasing sum for a restart. If a process loses its
  * session and comes back, its counters are added again.
  *
- * Nothing of a page is believed: a process can spoil the sums of its own user alone, and cannot
- * make up labels, for those come from the configuration and from the socket.
+ * Pages are not trusted. A process can only spoil the sums of its own user. It cannot invent
+ * labels, since those come from the configuration and from the socket.
  */
 #ifndef FERRULE_DAEMON_CORE_TOTALS_H
 #define FERRULE_DAEMON_CORE_TOTALS_H
@@ -32,24 +32,24 @@ enum {
 	TOTALS_MAX = 512, /* further users share one */
 };
 
-#define TOTAL_OTHERS UINT32_MAX /* for a user: all that came too late for a total of their own */
+#define TOTAL_OTHERS UINT32_MAX /* as a user: all users beyond TOTALS_MAX */
 
 struct total {
 	struct total_key {
 		char fabric[CORE_NAME];
 		char device[TOTAL_DEVICE];
 		uint32_t uid;
-	} key;                         /* no padding that is not zero */
+	} key;                         /* padding is zero */
 	UT_hash_handle hh;             /* core.totals */
-	uint64_t gone[TOTAL_COUNTERS]; /* of ports that are no more */
-	/* As it was when totals_update() looked last. */
+	uint64_t gone[TOTAL_COUNTERS]; /* of closed ports */
+	/* As of the last totals_update(). */
 	uint64_t counters[TOTAL_COUNTERS];
 	uint32_t ports;
 	uint32_t qps[TOTAL_TYPES][TOTAL_STATES];
 	uint32_t waits[TOTAL_WAITS];
 };
 
-/* Looks at all pages. */
+/* Reads all pages. */
 void totals_update(struct core *core);
 
 #endif

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whether data flows while another daemon does not answer. The pages of processes tell when a queue
- * pair has last received a packet. A connection has its own queue pair. Of a job any one of its
- * ranks here counts, with any queue pair over a network: when a rank is gone, collectives stop, and
- * so does what the others receive.
+ * Whether data flows while another daemon does not answer. Pages show when a queue pair last
+ * received a packet. A connection is judged by its own queue pair. A job is judged by all its ranks
+ * here and all their queue pairs over a network: when a rank is gone, collectives stop, and the
+ * other ranks receive nothing either.
  */
 #include <string.h>
 
 #include "daemon/core/internal.h"
 
-/* On the local fabric there are only peers of this host. */
+/* The local fabric has only peers of this host. */
 static bool is_network(const struct port *port)
 {
 	return port->page.close && strcmp(port->device, "ring") != 0;
 }
 
-/* Notes for the process and for its connections when data last came, as the port's page says. A
- * time in the future is forged: it would keep a connection for ever. */
+/* Records when data last arrived, for the process and its connections, from the port's page. A time
+ * in the future is forged and would keep a connection for ever: it is ignored. */
 static void read_port(const struct core *core, struct session *session, const struct port *port)
 {
 	uint32_t slots = page_used_slots(&port->page);
@@ -35,8 +35,8 @@ static void read_port(const struct core *core, struct session *session, const st
 	}
 }
 
-/* Reads the pages of a process once in each call of the core, however many connections and ranks
- * it has: a page has thousands of slots, and other users wait meanwhile. */
+/* Reads the pages of a process once in each call of the core, for all its connections and ranks. A
+ * page has thousands of slots, and other users wait meanwhile. */
 static void read_pages(const struct core *core, struct session *session)
 {
 	if (session->read_at_ns == core->now_ns)
@@ -62,7 +62,7 @@ static bool session_receives(const struct core *core, struct session *session, u
 	return session->received_ns > since_ns;
 }
 
-/* Are they ranks of one job? */
+/* Returns true if both are ranks of one job. */
 static bool is_mate(const struct member *member, const struct member *other)
 {
 	if (member->group || other->group)
