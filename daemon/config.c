@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The configuration as a whole: its defaults, its file, its end.
+ * The configuration as a whole: defaults, reading of the file, destruction.
  */
 #include "daemon/config_read.h"
 
@@ -16,13 +16,13 @@
 #include "daemon/config_settings.h"
 
 enum {
-	FILE_LARGEST = 256 << 10, /* libconfig takes a time that grows with its square */
+	FILE_LARGEST = 256 << 10, /* libconfig's time grows with the square of the size */
 	NAME_SIZE = 160,
 };
 
 /* ---- errors */
 
-/* Settings are nested four deep where they are known, and an unknown one ends the reading. */
+/* Known settings are nested at most four deep. Reading ends at the first unknown one. */
 void setting_name(const config_setting_t *setting, char *name, size_t size)
 {
 	const config_setting_t *parent = config_setting_parent(setting);
@@ -84,7 +84,7 @@ bool no_memory(struct config_reader *reader, const config_setting_t *setting)
 
 /* ---- the file */
 
-/* Not so that others could tell a daemon with rights what to do. */
+/* Refuses files by which other users could control a daemon with privileges. */
 static bool may_trust(struct config_reader *reader, int fd)
 {
 	struct stat stat;
@@ -100,7 +100,7 @@ static bool may_trust(struct config_reader *reader, int fd)
 	return true;
 }
 
-/* All of it, with a zero byte at the end; to be freed. */
+/* Returns the whole file with a zero byte at the end, to be freed. */
 static char *read_all(struct config_reader *reader, int fd)
 {
 	char *text = malloc(FILE_LARGEST + 1);
@@ -132,7 +132,7 @@ static char *read_all(struct config_reader *reader, int fd)
 
 static char *read_file(struct config_reader *reader)
 {
-	/* Without O_NONBLOCK a pipe of that name would be waited for. */
+	/* Without O_NONBLOCK open() would block on a FIFO of that name. */
 	int fd = open(reader->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	char *text = NULL;
 
@@ -146,7 +146,7 @@ static char *read_file(struct config_reader *reader)
 	return text;
 }
 
-/* ---- all together */
+/* ---- the configuration */
 
 static bool read_tree(
 	struct config_reader *reader, const config_setting_t *root, struct config *config)

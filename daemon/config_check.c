@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Checks across settings: overlapping claims, unreachable gateways, TCP without TLS. Then the
+ * Checks across settings: overlapping ranges, unreachable gateways, TCP without TLS. Also the
  * warnings.
  */
 #include "daemon/config_read.h"
@@ -48,9 +48,9 @@ static bool check_tls(
 		config->listen_address);
 }
 
-/* ---- overlapping claims */
+/* ---- overlapping ranges */
 
-/* Something that is given out once: a device, by its name, or a range of addresses or MACs. */
+/* An exclusive resource: a device, by its name, or a range of addresses or MAC addresses. */
 struct claim {
 	uint8_t first[256], last[256]; /* compared byte by byte; a device has one name */
 	const config_setting_t *setting;
@@ -102,15 +102,15 @@ static bool check_overlap(struct config_reader *reader, struct claims *claims)
 	return true;
 }
 
-/* Writes "0000:3b:00.0" for a PCI device: options do not matter. Other devargs are compared whole.
- */
+/* Writes "0000:3b:00.0" for a PCI device, without options. Other devargs are compared as a
+ * whole. */
 static void claim_device(struct claim *claim, const char *devargs)
 {
 	unsigned domain, bus, slot, function;
 	bool is_pci = false;
 	int length = 0;
 
-	/* Devargs are at most 255 characters. */
+	/* Devargs have at most 255 characters. */
 	if (sscanf(devargs, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &length) == 4 ||
 		(domain = 0,
 			sscanf(devargs, "%2x:%2x.%1x%n", &bus, &slot, &function, &length) == 3))
@@ -145,7 +145,7 @@ static struct claim *add_claim(struct claims *claims, const config_setting_t *se
 	return claim;
 }
 
-/* ---- the three kinds; `claims` has room for all */
+/* ---- the three kinds of resources; `claims` has room for all */
 
 static const config_setting_t *fabric_setting(
 	const config_setting_t *root, size_t fabric, const char *name)
@@ -155,7 +155,7 @@ static const config_setting_t *fabric_setting(
 	return config_setting_get_member(config_setting_get_elem(fabrics, (unsigned)fabric), name);
 }
 
-/* The `member` of a port that is a group, or the port. */
+/* Returns the `member` of a port that is a group, else the port itself. */
 static const config_setting_t *port_setting(
 	const config_setting_t *root, size_t fabric, size_t port, const char *member)
 {
@@ -261,7 +261,8 @@ static bool check_names(
 	return true;
 }
 
-/* A lease sends to it, so it must be in a subnet of the lease's; and no lease may get it. */
+/* Leases send to the gateway: it must be in one of their subnets, and no lease may get its
+ * address. */
 static bool check_gateway(struct config_reader *reader, const config_setting_t *setting,
 	const struct config *config, const struct config_fabric *fabric, const char *text)
 {
@@ -357,7 +358,7 @@ static void warn_of_key(const struct warned *to, const char *path)
 			path);
 }
 
-/* Of a numeric address: is it of this host only? */
+/* Returns true if a numeric address is reachable from this host only. */
 static bool is_loopback(const char *address)
 {
 	static const struct frl_ip v6 = { .bytes = { [15] = 1 } };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Values of ferruled.conf that describe a fabric: its ports and what is leased with them.
+ * Values of ferruled.conf that describe a fabric: its ports, and what a lease gets with a port.
  */
 #include "daemon/config_read.h"
 
@@ -17,7 +17,7 @@ enum {
 	DEVARGS_LONGEST = 255,
 	RANGE_LONGEST = 100,
 	MACS_MOST = 65536,
-	V4_BYTES = 12, /* of a mapped address, before the IPv4 one */
+	V4_BYTES = 12, /* of a mapped address, before the IPv4 address */
 };
 
 bool read_fabrics(struct config_reader *reader, const struct setting_row *row,
@@ -82,7 +82,7 @@ bool read_devargs(struct config_reader *reader, const struct setting_row *row,
 	return text && keep_text(reader, setting, text, &port->devargs);
 }
 
-/* "02:00:00:00:00:01", and what follows it in *ret_rest. */
+/* Parses "02:00:00:00:00:01". The rest of the text is returned in *ret_rest. */
 static bool parse_mac(const char *text, uint8_t mac[6], const char **ret_rest)
 {
 	int i;
@@ -111,7 +111,7 @@ static uint64_t mac_number(const uint8_t mac[6])
 	return number;
 }
 
-/* The lowest bit of the first byte marks groups; zero is nobody's. */
+/* The lowest bit of the first byte marks multicast. Zero is not an address. */
 static bool is_unicast_mac(const uint8_t mac[6])
 {
 	return !(mac[0] & 1) && mac_number(mac);
@@ -206,7 +206,7 @@ bool same_subnet(const struct frl_ip *a, const struct frl_ip *b, uint8_t prefix_
 	return in_subnet(&(struct frl_gid){ .ip = *a, .prefix_len = prefix_len }, b);
 }
 
-/* Can a port have it? */
+/* Returns why no port can have this address, or NULL. */
 static const char *why_unusable(const struct frl_ip *ip)
 {
 	static const struct frl_ip zero;
@@ -226,7 +226,7 @@ static const char *why_unusable(const struct frl_ip *ip)
 	return NULL;
 }
 
-/* The first address of an IPv4 subnet names it, the last one is the broadcast address. */
+/* The first address of an IPv4 subnet is its name, the last one its broadcast address. */
 static bool is_edge_of_subnet(const struct frl_ip *ip, uint8_t prefix_len)
 {
 	const uint8_t *v4 = ip->bytes + V4_BYTES;
@@ -240,7 +240,7 @@ static bool is_edge_of_subnet(const struct frl_ip *ip, uint8_t prefix_len)
 	return (value & host) == 0 || (value & host) == host;
 }
 
-/* "FIRST-LAST/PREFIX" or "ADDRESS/PREFIX". */
+/* Parses "FIRST-LAST/PREFIX" or "ADDRESS/PREFIX". */
 static bool parse_range(const char *text, struct config_range *ret)
 {
 	char copy[RANGE_LONGEST + 1];
@@ -328,7 +328,7 @@ uint64_t config_range_size(const struct config_range *range)
 	return difference == UINT64_MAX ? difference : difference + 1;
 }
 
-/* Whether they lie in a subnet is looked at when all settings are read. */
+/* Whether the gateways are in a subnet is checked once all settings are known. */
 bool read_gateway(struct config_reader *reader, const struct setting_row *row,
 	const config_setting_t *setting, void *target)
 {

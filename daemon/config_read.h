@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reading ferruled.conf, between the files that do it: config.c (files, syntax, defaults),
- * config_text.c (what libconfig would overlook), config_table.c (which setting is read by what),
- * config_values.c and config_fabric.c (values), config_check.c (what settings have to do with each
- * other).
+ * Reading of ferruled.conf: the interface between its files. config.c: file, syntax, defaults;
+ * config_text.c: errors that libconfig would overlook; config_table.c: table of the settings;
+ * config_values.c and config_fabric.c: values; config_check.c: checks across settings.
  */
 #ifndef FERRULE_DAEMON_CONFIG_READ_H
 #define FERRULE_DAEMON_CONFIG_READ_H
@@ -14,26 +13,26 @@
 #include "lib/base/addr.h"
 #include "lib/base/ip.h"
 
-/* Where the error goes; there is one at most, for reading ends with it. */
+/* Receives the error. There is at most one, since reading ends with it. */
 struct config_reader {
 	const char *path;
 	char *error;
 	size_t size;
 };
 
-/* "FILE:LINE: SETTING: ..."; false, so that a reader can return it. */
+/* Writes "FILE:LINE: SETTING: ..." and returns false, for a reader to return. */
 bool refuse(struct config_reader *reader, const config_setting_t *setting, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* "FILE:LINE: ..."; without the line when that is 0. */
+/* Writes "FILE:LINE: ...", without the line if that is 0, and returns false. */
 bool refuse_line(struct config_reader *reader, unsigned line, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* "fabrics[0].ports[1].mac". */
+/* Writes a name such as "fabrics[0].ports[1].mac". */
 void setting_name(const config_setting_t *setting, char *name, size_t size);
 bool no_memory(struct config_reader *reader, const config_setting_t *setting);
 
 /* ---- config_table.c */
 
-/* How a setting gets into its struct. */
+/* How a setting is stored in its struct. */
 struct setting_row {
 	const char *name;
 	bool (*read)(struct config_reader *reader, const struct setting_row *row,
@@ -44,7 +43,8 @@ struct setting_row {
 	const char *range;
 };
 
-/* Each setting of the group `from` is one of the table, and goes into `target`. */
+/* Reads every setting of the group `from` into the struct. Settings that are not in the table are
+ * errors. */
 bool read_settings(
 	struct config_reader *reader, const config_setting_t *from, struct config *config);
 bool read_fabric(
@@ -52,10 +52,10 @@ bool read_fabric(
 bool read_port(
 	struct config_reader *reader, const config_setting_t *from, struct config_port *port);
 void set_defaults(struct config *config);
-/* Rows of other things than numbers are left alone. */
+/* Does nothing if the setting is not a number. */
 void set_number(const struct setting_row *row, void *target, uint32_t value);
 
-/* ---- config_values.c and config_fabric.c: values of settings, the table's `read` */
+/* ---- config_values.c and config_fabric.c: readers of values, for the table */
 
 typedef bool setting_reader(struct config_reader *reader, const struct setting_row *row,
 	const config_setting_t *setting, void *target);
@@ -65,18 +65,18 @@ setting_reader read_user, read_operators, read_users, read_groups, read_fabrics,
 setting_reader read_ports, read_addresses, read_gateway, read_mac_pool, read_path_mtu;
 setting_reader read_devargs, read_mac;
 
-/* A string of `least` to `most` printable characters; NULL: refused. */
+/* Returns a string of `least` to `most` printable characters, or NULL after an error. */
 const char *read_text(struct config_reader *reader, const struct setting_row *row,
 	const config_setting_t *setting, size_t least, size_t most);
-/* A copy in *to, in place of what was there. */
+/* Stores a copy in *to and frees the previous text. */
 bool keep_text(
 	struct config_reader *reader, const config_setting_t *setting, const char *text, char **to);
-/* How many elements a list or an array has; negative: refused. */
+/* Returns the length of a list or an array; negative after an error. */
 int read_length(struct config_reader *reader, const struct setting_row *row,
 	const config_setting_t *setting, int least, int most);
-/* "10.1.2.3" or "fd00::1". */
+/* Parses "10.1.2.3" or "fd00::1". */
 bool parse_address(const char *text, struct frl_ip *ret_ip);
-/* Are both in one subnet? The prefix as in struct config_range. */
+/* Returns true if both are in one subnet. The prefix is as in struct config_range. */
 bool same_subnet(const struct frl_ip *a, const struct frl_ip *b, uint8_t prefix_len);
 
 /* ---- config_text.c */
@@ -85,7 +85,7 @@ bool check_text(struct config_reader *reader, const char *text);
 
 /* ---- config_check.c */
 
-/* What no setting alone can be blamed for. `root` tells the lines. */
+/* Checks across settings. `root` provides the lines for errors. */
 bool check_config(
 	struct config_reader *reader, const config_setting_t *root, const struct config *config);
 

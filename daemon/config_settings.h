@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Every setting of ferruled.conf, in one place: what reads it, its default, its range and what it
- * is for. The table that reads the file, the defaults and the documentation all come from here.
+ * Every setting of ferruled.conf, in one place: reader, default, range and description. The table
+ * for reading, the defaults and the documentation are all made from it.
  *
- *	NUMBER(member, default, least, most, what it is)
- *	VALUE(name, member, reader, default as text, range as text, what it is)
+ *	NUMBER(member, default, least, most, description)
+ *	VALUE(name, member, reader, default as text, range as text, description)
  */
 #ifndef FERRULE_DAEMON_CONFIG_SETTINGS_H
 #define FERRULE_DAEMON_CONFIG_SETTINGS_H

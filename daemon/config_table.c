@@ -68,7 +68,7 @@ static const struct setting_row *find_row(
 	return NULL;
 }
 
-/* The name that was probably meant: the longest common start, of three letters at least. */
+/* Returns the setting with the longest common prefix, of three letters at least. */
 static const struct setting_row *nearest_row(
 	const struct setting_row *rows, size_t count, const char *name)
 {
@@ -148,7 +148,7 @@ void set_defaults(struct config *config)
 {
 	size_t i;
 
-	/* A fabric's numbers are zero by default. */
+	/* Numbers of a fabric are zero by default. */
 	for (i = 0; i < COUNT(settings); i++)
 		set_number(&settings[i], config, settings[i].value);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Looks at the text of ferruled.conf for what libconfig takes without a word: numbers that it cuts
- * to 32 bits, and other files that it reads.
+ * Checks the text of ferruled.conf for what libconfig accepts silently: numbers that it cuts to 32
+ * bits, and files that it includes.
  */
 #include "daemon/config_read.h"
 
@@ -24,7 +24,7 @@ static void skip(struct scanner *scanner, size_t count)
 	}
 }
 
-/* Behind the next `end`, or to the end of all. */
+/* Skips to behind the next `end`, or to the end of the text. */
 static void skip_behind(struct scanner *scanner, const char *end)
 {
 	const char *found = strstr(scanner->at, end);

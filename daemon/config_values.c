@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Values of ferruled.conf that stand for themselves: numbers, names, paths, addresses, users.
+ * Simple values of ferruled.conf: numbers, names, paths, addresses, users.
  */
 #include "daemon/config_read.h"
 
@@ -21,7 +21,7 @@ enum {
 	IDS_MOST = 256,
 };
 
-/* Does libconfig's value stand for one, or for a whole number? It would turn others into one. */
+/* Returns true for a whole number. libconfig would convert other values. */
 static bool integer_of(const config_setting_t *setting, long long *ret_value)
 {
 	int type = config_setting_type(setting);
@@ -94,7 +94,7 @@ bool keep_text(
 	return true;
 }
 
-/* As keep_text(), but nothing for an empty one. */
+/* Like keep_text(), but stores NULL for an empty text. */
 static bool keep_or_none(struct config_reader *reader, const struct setting_row *row,
 	const config_setting_t *setting, void *target, const char *text)
 {
@@ -237,7 +237,7 @@ static bool read_id(struct config_reader *reader, const struct setting_row *row,
 			return refuse(reader, setting,
 				"\"%s\" does not exist on this host; must be %s", text, row->range);
 	}
-	/* The last number stands for none, in system calls. */
+	/* System calls use the last number for "none". */
 	if (number < 0 || number >= UINT32_MAX)
 		return refuse(reader, setting, "is %lld; a number must be 0 to %u", number,
 			UINT32_MAX - 1);

@@ -22,19 +22,19 @@
 
 enum {
 	CONNECT_MS = 3000, /* for each address */
-	/* TCP repeats a SYN after 1 s and 3 s. A connection that is begun anew every so often finds
-	 * a network that comes back sooner. The first one stays for peers that are far away. */
+	/* TCP repeats a SYN after 1 s and 3 s. Frequent new connections find a recovered network
+	 * sooner. The first connection continues, for peers that are far away. */
 	FRESH_MS = 250,
 	HOST_SIZE = 256,
 	WHY_SIZE = 400,
-	MAX_LOOKUPS = 32, /* threads at once; who comes then waits for one to end */
-	MAX_EACH = 8,     /* those of one user */
+	MAX_LOOKUPS = 32, /* threads at a time; further lookups wait */
+	MAX_EACH = 8,     /* of one user */
 	LOOKUP_STACK = 1 << 18,
 };
 
-/* A name that a thread looks up: the thread's until it has written it to the pipe. */
+/* A name that a thread looks up. The thread owns the struct until it has written it to the pipe. */
 struct lookup {
-	struct list node; /* dials.lookups, as `uid` never the thread's */
+	struct list node; /* dials.lookups; the loop owns this and `uid` */
 	uid_t uid;
 	int pipe;
 	uint64_t id;
@@ -49,20 +49,20 @@ struct dial {
 	struct dials *dials;
 	uint64_t id;
 	UT_hash_handle hh;
-	struct list queued; /* dials.queue: its name is still to be looked up */
+	struct list queued; /* dials.queue: the lookup has not started */
 	char host[HOST_SIZE];
 	uint16_t port;
 	uid_t uid;
-	struct addrinfo *found, *next; /* the address to be tried after this one */
+	struct addrinfo *found, *next; /* the address to try next */
 	const struct addrinfo *tried;
-	struct sockaddr_storage address; /* of that */
-	/* The first connection to it, and the freshest one. */
+	struct sockaddr_storage address; /* of `tried` */
+	/* The first connection to it, and the newest one. */
 	struct attempt {
 		int fd; /* -1: none */
 		struct event connected;
 	} first, fresh;
 	struct event timer, again;
-	/* What comes of it when no address is left: that of the address that told most. */
+	/* The result if no address is left: that of the most informative address. */
 	enum core_end end;
 	char why[WHY_SIZE];
 };
@@ -122,7 +122,7 @@ static void note(struct dial *dial, enum core_end end, const char *format, ...)
 {
 	va_list arguments;
 
-	/* Refused: the host is alive, whatever its other addresses are good for. */
+	/* The host is alive if one of its addresses refuses. */
 	if (dial->end == CORE_END_REFUSED)
 		return;
 	dial->end = end;
@@ -169,7 +169,7 @@ static void on_connected(evutil_socket_t fd, short what, void *arg)
 	}
 	memcpy(host, dial->host, sizeof(host));
 	event_del(&attempt->connected);
-	attempt->fd = -1; /* the handler's */
+	attempt->fd = -1; /* the handler owns it now */
 	dial_free(dial);
 	handler.connected(handler.ctx, id, fd, host, &address);
 }
@@ -185,7 +185,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	try_next(dial);
 }
 
-/* Begins a connection to the address. Returns 0 or a positive errno. */
+/* Starts a connection to the address. Returns 0 or a positive errno. */
 static int begin(struct dial *dial, struct attempt *attempt)
 {
 	const struct addrinfo *to = dial->tried;
@@ -214,7 +214,8 @@ static void set_timer(struct event *timer, unsigned ms)
 	event_add(timer, &after);
 }
 
-/* A fresh connection ends the dial if it is refused: the host lives. Its other errors may pass. */
+/* A new connection that is refused ends the dial: the host is alive. Its other errors may be
+ * temporary. */
 static void on_again(evutil_socket_t fd, short what, void *arg)
 {
 	struct dial *dial = arg;
@@ -224,7 +225,7 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
 	set_timer(&dial->again, FRESH_MS);
 }
 
-/* False: not with this address. */
+/* Returns false if this address cannot be used. */
 static bool try_address(struct dial *dial, const struct addrinfo *found)
 {
 	const struct dial_handler *handler = &dial->dials->handler;
@@ -261,8 +262,8 @@ static void try_next(struct dial *dial)
 
 /* ---- names */
 
-/* An answer is written either before dials_destroy() reads the last ones, or to a pipe that it has
- * closed: none is left in the pipe. */
+/* A result is written either before dials_destroy() reads the last ones, or to a pipe that it has
+ * closed. So no result is lost in the pipe. */
 static pthread_mutex_t answering = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct addrinfo tcp_hints = { .ai_socktype = SOCK_STREAM };
@@ -282,7 +283,7 @@ static void *look_up(void *arg)
 
 	lookup->result = getaddrinfo(lookup->host, lookup->service, &tcp_hints, &lookup->found);
 	lookup->error = errno;
-	/* A pointer is written in whole, and a pipe has room for all that there may be. */
+	/* A pointer is written atomically, and the pipe has room for all lookups. */
 	pthread_mutex_lock(&answering);
 	is_written = write(pipe, &lookup, sizeof(lookup)) == sizeof(lookup);
 	pthread_mutex_unlock(&answering);
@@ -335,7 +336,7 @@ static void start_lookup(struct dial *dial)
 	event_active(&dial->timer, EV_TIMEOUT, 0);
 }
 
-/* A lookup has ended: that of the first dial that has its turn now begins. */
+/* A lookup has ended: starts the first one in the queue whose user has a free thread. */
 static void start_next(struct dials *dials)
 {
 	LIST_EACH(struct dial, next, &dials->queue, queued) {
@@ -373,7 +374,7 @@ static void on_answered(evutil_socket_t fd, short what, void *arg)
 		try_next(dial);
 }
 
-/* ---- all of them */
+/* ---- all dials */
 
 void dial_start(struct dials *dials, uint64_t id, const char *host, const char *address,
 	uint16_t port, uid_t uid)
@@ -406,7 +407,7 @@ void dial_start(struct dials *dials, uint64_t id, const char *host, const char *
 	snprintf(service, sizeof(service), "%u", port);
 	if (getaddrinfo(address ? address : host, service, &hints, &dial->found) == 0) {
 		dial->next = dial->found;
-		/* Nobody is told anything from within here. */
+		/* The handler must not be called from within this function. */
 		event_active(&dial->timer, EV_TIMEOUT, 0);
 	} else {
 		dial->found = NULL;

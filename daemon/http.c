@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * HTTP for the metrics, with libevent's evhttp. Whoever connects here has no rights and no name, so
- * all is small: a few connections at a time, each for one request and a few seconds, short headers,
- * no body. One too many waits to be accepted.
+ * HTTP for the metrics, with libevent's evhttp. Clients are anonymous, so all resources are small:
+ * a few connections at a time, each for one request and a few seconds, short headers, no body.
+ * Further connections wait to be accepted.
  */
 #include "daemon/http.h"
 
@@ -26,7 +26,7 @@ enum {
 	CONNECTIONS_MAX = 32,
 	HEADERS_MAX = 8192,
 	LIFE_MS = 10000,
-	CROWD = CONNECTIONS_MAX / 2, /* with more than these, nobody stays longer than so: */
+	CROWD = CONNECTIONS_MAX / 2, /* with more connections than this each has a shorter limit: */
 	CROWD_MS = 1000,
 	SWEEP_MS = 100,
 	ANSWER_MS = 50, /* between `ask` and `write` */
@@ -41,20 +41,20 @@ struct http {
 	unsigned life_ms, crowd_ms;
 	struct list visits;
 	unsigned n_visits;
-	struct event *sweeper; /* while there are visits */
+	struct event *sweeper; /* active while there are visits */
 	struct list scrapes;
-	struct event *writer; /* while there are scrapes */
+	struct event *writer; /* active while there are scrapes */
 };
 
-/* A connection. evhttp tells nobody when it ends one; so a reference is kept to its stream, and
- * looked at now and then: one without callbacks is one that evhttp has let go. */
+/* A connection. evhttp does not report the end of one. So a reference to its stream is kept and
+ * checked periodically: a stream without callbacks has been released by evhttp. */
 struct visit {
 	struct bufferevent *stream;
 	unsigned age_ms, life_ms, crowd_ms;
 	struct list node; /* http.visits */
 };
 
-/* A request that waits for what was asked. */
+/* A request that waits for new data. */
 struct scrape {
 	struct evhttp_request *request;
 	struct list node; /* http.scrapes */
@@ -89,7 +89,7 @@ static void sweep(evutil_socket_t unused, short what, void *arg)
 			visit_end(http, visit);
 		else if (visit->age_ms >= visit->life_ms ||
 			(is_crowded && visit->age_ms >= visit->crowd_ms))
-			/* evhttp sees the end of the stream then, and lets it go. */
+			/* evhttp sees the end of the stream and releases it. */
 			shutdown(bufferevent_getfd(visit->stream), SHUT_RDWR);
 	}
 	if (http->n_visits < CONNECTIONS_MAX)
@@ -98,7 +98,7 @@ static void sweep(evutil_socket_t unused, short what, void *arg)
 		event_del(http->sweeper);
 }
 
-/* evhttp wants a stream for a connection that it has accepted. */
+/* Called by evhttp for each accepted connection, to get a stream. */
 static struct bufferevent *visit_begin(struct event_base *base, void *arg)
 {
 	static const struct timeval interval = { .tv_usec = SWEEP_MS * 1000 };
@@ -125,7 +125,7 @@ static struct bufferevent *visit_begin(struct event_base *base, void *arg)
 
 /* ---- answers */
 
-/* One request a connection: nobody holds a place that he does not use. */
+/* One request a connection: no client occupies a place without using it. */
 static void answer(struct evhttp_request *request, int code, const char *reason, const char *type,
 	const char *text, size_t length)
 {
@@ -147,7 +147,7 @@ static void answer_text(
 	answer(request, code, reason, "text/plain; charset=utf-8", text, strlen(text));
 }
 
-/* The metrics, to be freed; NULL: no memory. */
+/* Returns the metrics, to be freed; NULL without memory. */
 static char *write_metrics(struct http *http, size_t *ret_length)
 {
 	char *text = NULL;
@@ -182,7 +182,7 @@ static void scrape_free(struct scrape *scrape)
 	free(scrape);
 }
 
-/* For all at once: however many ask, the metrics are written once in ANSWER_MS. */
+/* Answers all waiting requests: the metrics are written at most once in ANSWER_MS. */
 static void scrapes_are_due(evutil_socket_t fd, short what, void *arg)
 {
 	struct http *http = arg;
@@ -205,7 +205,7 @@ static void scrape_is_gone(struct evhttp_connection *connection, void *arg)
 	scrape_free(arg);
 }
 
-/* False: no memory. */
+/* Returns false without memory. */
 static bool scrape_later(struct http *http, struct evhttp_request *request)
 {
 	static const struct timeval wait = { .tv_usec = ANSWER_MS * 1000 };
@@ -262,7 +262,7 @@ static void on_other(struct evhttp_request *request, void *arg)
 		answer_text(request, HTTP_NOTFOUND, "Not Found", "only /metrics is here\n");
 }
 
-/* ---- all */
+/* ---- the server */
 
 static bool listen_at(
 	struct http *http, const char *address, uint16_t port, char *error, size_t size)
@@ -302,7 +302,7 @@ struct http *http_start(struct event_base *base, const char *address, uint16_t p
 	evhttp_set_max_headers_size(http->server, HEADERS_MAX);
 	evhttp_set_max_body_size(http->server, 0);
 	http_limit(http, LIFE_MS, CROWD_MS);
-	/* All that it knows, so that they are refused by is_read() and not taken for unknown. */
+	/* All methods that evhttp knows, so that is_read() refuses them. */
 	evhttp_set_allowed_methods(http->server,
 		EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
 			EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_TRACE |
@@ -325,7 +325,7 @@ void http_limit(struct http *http, unsigned life_ms, unsigned crowd_ms)
 {
 	http->life_ms = life_ms;
 	http->crowd_ms = crowd_ms;
-	/* It counts the time between two bytes. */
+	/* evhttp limits the time between two bytes. */
 	evhttp_set_timeout(http->server, (int)((life_ms + 999) / 1000));
 }
 

@@ -28,12 +28,12 @@ struct listener_socket {
 	int fd;
 	bool local; /* a Unix socket */
 	struct event readable, resume;
-	bool paused; /* and that has been said */
+	bool paused; /* and an error was logged */
 	void (*accepted)(void *arg, int fd, const struct sockaddr_storage *peer);
 	void *arg;
 };
 
-/* The socket would go on being readable: wait until something has been closed. */
+/* The socket would stay readable: pause until descriptors are free again. */
 static void pause_accepting(struct listener_socket *listener, const char *why, const char *advice)
 {
 	struct timeval after = { 0, PAUSE_MS * 1000 };
@@ -76,7 +76,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
 			pause_accepting(listener, strerror(errno),
 				"raise LimitNOFILE, or lower max_sessions");
-		/* What else there is concerns that one connection, which is gone. */
+		/* Other errors concern only that connection, which is gone. */
 		return;
 	}
 }
@@ -108,7 +108,7 @@ void listener_stop(struct listener_socket *listener)
 		return;
 	event_del(&listener->readable);
 	event_del(&listener->resume);
-	/* Connections that were not accepted go with it, and with them what they have queued. */
+	/* Connections that were not accepted are closed too, with all that they have queued. */
 	if (listener->local)
 		closer_close(listener->fd);
 	else
@@ -116,8 +116,8 @@ void listener_stop(struct listener_socket *listener)
 	free(listener);
 }
 
-/* Binds also an address that no interface has yet, as during boot: connections arrive once one has
- * it. */
+/* Also binds to an address that no interface has yet, as during boot. Connections arrive once an
+ * interface has it. */
 static bool bind_address(int fd, const struct addrinfo *found, const char *address)
 {
 	int on = 1;

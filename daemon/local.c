@@ -21,9 +21,9 @@
 enum {
 	BACKLOG = 1024,
 	SOCKET_PATH = sizeof(((struct sockaddr_un *)0)->sun_path),
-	PATH_SIZE = SOCKET_PATH + 16, /* with .lock behind it */
+	PATH_SIZE = SOCKET_PATH + 16, /* with ".lock" appended */
 	BOOT_ID = 40,
-	WAIT_MS = 3000, /* for a daemon that is about to end */
+	WAIT_MS = 3000, /* for a daemon that is ending */
 	STEP_MS = 20,
 };
 
@@ -31,11 +31,11 @@ struct local {
 	char path[SOCKET_PATH], lock_path[PATH_SIZE];
 	int socket;
 	int lock;
-	bool activated; /* the socket is somebody else's */
+	bool activated; /* the socket belongs to systemd */
 	bool crashed;
 };
 
-/* ---- the folder */
+/* ---- the directory */
 
 static bool folder_of(const char *path, char folder[PATH_SIZE])
 {
@@ -48,13 +48,13 @@ static bool folder_of(const char *path, char folder[PATH_SIZE])
 	return slash;
 }
 
-/* The new folder of a system's daemon: all users reach the socket, whatever the umask, and `user`
- * can remove it and the lock when the daemon ends. */
+/* Sets up the new directory of a system daemon. All users can reach the socket, whatever the umask,
+ * and `user` can remove socket and lock at the end. */
 static bool give_folder(const char *folder, const char *user, char *error, size_t size)
 {
 	const struct passwd *entry = user && geteuid() == 0 ? getpwnam(user) : NULL;
 
-	/* By descriptor: another user may put a link in its place, if the folder above is his. */
+	/* By descriptor: the owner of the parent directory could put a link in its place. */
 	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	bool done = fd >= 0 && fchmod(fd, 0755) == 0 &&
 		(!entry || fchown(fd, entry->pw_uid, entry->pw_gid) == 0);
@@ -85,7 +85,7 @@ static bool make_folder(
 	}
 	if (!is_private)
 		return true;
-	/* Whoever may write there could put a socket of his own in place of this one. */
+	/* A user who may write there could replace this socket by his own. */
 	if (lstat(folder, &status) < 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
 		status.st_mode & 077) {
 		snprintf(error, size,
@@ -112,7 +112,7 @@ static bool is_served(const char path[SOCKET_PATH])
 	return fd >= 0 || fd == -EAGAIN; /* its backlog is full */
 }
 
-/* The lock on the file that is at that path at the moment; -1 with errno. */
+/* Locks the file that is at that path now. Returns -1 with errno. */
 static int try_lock(const char *path)
 {
 	struct stat locked, there;
@@ -125,7 +125,7 @@ static int try_lock(const char *path)
 		if (stat(path, &there) == 0 && there.st_ino == locked.st_ino &&
 			there.st_dev == locked.st_dev)
 			return fd;
-		errno = EWOULDBLOCK; /* its last owner has removed it: once more */
+		errno = EWOULDBLOCK; /* its last owner has removed it: retry */
 	}
 	error = errno;
 	close(fd);
@@ -147,7 +147,7 @@ static enum local_result lock_place(struct local *local, char *error, size_t siz
 				strerror(errno));
 			return LOCAL_FAILED;
 		}
-		/* One that is ending keeps the lock until it has tidied up. */
+		/* A daemon that is ending holds the lock until it has cleaned up. */
 		if ((!local->activated && is_served(local->path)) || clock_now_ns() > until_ns) {
 			snprintf(error, size, "another ferruled serves %s already", local->path);
 			return LOCAL_BUSY;
@@ -168,7 +168,7 @@ static void boot_id(char id[BOOT_ID])
 		close(fd);
 }
 
-/* Of this boot: what ran before the last one has no processes that could come back. */
+/* A daemon of an earlier boot has no processes that could come back. */
 static void look_for_crash(struct local *local, const char *now)
 {
 	char then[BOOT_ID] = "";
@@ -177,7 +177,7 @@ static void look_for_crash(struct local *local, const char *now)
 	local->crashed = got > 0 && strcmp(then, now) == 0;
 }
 
-/* In this order a crash is not forgotten if it fails. */
+/* In this order a crash is not forgotten if writing fails. */
 static bool mark_running(const struct local *local, const char *now, char *error, size_t size)
 {
 	if (pwrite(local->lock, now, strlen(now), 0) == (ssize_t)strlen(now) &&
@@ -204,7 +204,7 @@ static bool bind_socket(struct local *local, bool is_private, char *error, size_
 	memcpy(address.sun_path, local->path, SOCKET_PATH);
 	local->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	unlink(local->path);
-	/* Everybody may ask the system's daemon: what he may have is decided by who he is. */
+	/* Any user may connect to the system daemon; rights depend on the user. */
 	if (local->socket < 0 ||
 		bind(local->socket, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 		chmod(local->path, is_private ? 0600 : 0666) < 0 ||
@@ -296,13 +296,13 @@ void local_leave(struct local *local, bool held)
 		return;
 	if (!local->activated)
 		unlink(local->path);
-	/* Emptied as well: the folder may be one where this user can remove nothing. */
+	/* Truncate as well: this user may be unable to remove files there. */
 	if (!held && (ftruncate(local->lock, 0) < 0 || unlink(local->lock_path) < 0))
 		errno = 0;
 	forget(local);
 }
 
-/* ---- who connects */
+/* ---- credentials of a process */
 
 static bool peer_groups(int fd, struct core_session_info *info)
 {

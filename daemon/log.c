@@ -13,7 +13,7 @@
 
 enum {
 	LINE_SIZE = 1200,
-	BURST = 100, /* lines about others that may come at once */
+	BURST = 100, /* lines about clients and peers at a time */
 	A_SECOND = 20,
 };
 
@@ -32,11 +32,11 @@ static struct {
 	enum core_log level;
 	bool journal;
 	uint64_t at_ns;
-	double left; /* of the lines about others */
+	double left; /* credit for lines about clients and peers */
 	uint64_t left_out;
 } the_log = { .level = CORE_LOG_INFO, .left = BURST };
 
-/* The variable is inherited by programs that write elsewhere. */
+/* The variable is inherited by programs whose output goes elsewhere. */
 static bool is_journal(void)
 {
 	const char *stream = getenv("JOURNAL_STREAM");

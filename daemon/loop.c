@@ -22,14 +22,14 @@
 
 enum {
 	ERROR_SIZE = 512,
-	/* Connections that have not finished their TLS handshakes; the oldest go first. */
+	/* Connections with an unfinished TLS handshake. The oldest ones are closed first. */
 	MAX_WAITING = 256,
 	NAME_SIZE = 64,
 };
 
 #define MS UINT64_C(1000000)
 
-/* ---- what the core wants done */
+/* ---- operations for the core */
 
 static void core_wants_send(void *ctx, uint64_t session, const Ctl__Envelope *envelope)
 {
@@ -117,7 +117,7 @@ static bool core_asks_certified(void *ctx, uint64_t session, const char *name)
 	return stream && stream_ssl(stream) && tls_certifies(stream_ssl(stream), name);
 }
 
-/* ---- what the streams bring */
+/* ---- events of the streams */
 
 static bool stream_opened(void *ctx, struct stream *stream)
 {
@@ -134,7 +134,7 @@ static bool stream_opened(void *ctx, struct stream *stream)
 		log_of_others(CORE_LOG_WARNING, "a process was sent away: cannot tell whose it is");
 		return false;
 	}
-	/* Users, and other hosts: their numbers are longer. */
+	/* Users and other hosts have distinct owner numbers: CORE_DIALLED is set for hosts. */
 	if (!stream_set_owner(stream,
 		    *info.address ? CORE_DIALLED | hash_bytes(info.address, strlen(info.address))
 				  : info.uid))
@@ -159,7 +159,7 @@ static void hand_page(struct loop *loop, const struct stream *stream, int fd)
 		(int)peer.pid, (unsigned)peer.uid, why);
 }
 
-/* For a message that is looked for room for: the stream that has none. */
+/* The route of a message: the stream on it that has no room. */
 struct passage {
 	const struct loop *loop;
 	size_t size;
@@ -203,7 +203,7 @@ static void stream_ended(
 	uint64_t id = stream_id(stream);
 	struct loop *loop = ctx;
 
-	/* Of processes the core knows more than their address. */
+	/* The core logs more details about processes. */
 	if ((*address && (end == CORE_END_BAD || end == CORE_END_TLS)) || !opened)
 		log_of_others(CORE_LOG_WARNING, "the connection %s %s: %s",
 			id & CORE_DIALLED ? "to" : "from", *address ? address : "a process", why);
@@ -226,8 +226,9 @@ static void set_timer(struct loop *loop)
 	}
 	if (due_ns == CORE_NEVER)
 		return;
-	/* At least a millisecond: whatever the core says, the sockets have their turn. And never
-	 * later than it was: what is always due at once would never be. */
+	/* Wait a millisecond at least, so that the sockets are served whatever the core requests.
+	 * Never postpone the timer: with a deadline that is always due at once it would never
+	 * fire. */
 	now_ns = clock_now_ns();
 	if (due_ns < now_ns + MS)
 		due_ns = now_ns + MS;
@@ -321,7 +322,7 @@ static void dial_connected(
 	const char *why;
 	char text[64];
 
-	/* Settings may have been read again since the dial began. */
+	/* The settings may have changed since the dial started. */
 	if (!services_allow(loop, &why)) {
 		close(fd);
 		dial_failed(loop, id, CORE_END_TLS, why);
@@ -490,7 +491,7 @@ struct loop *loop_create(const struct options *options, struct config *config, s
 
 int loop_run(struct loop *loop)
 {
-	/* Not before: it may have become another user. */
+	/* Not earlier: the daemon may have changed its user. */
 	tell_facts(loop);
 	streams_settle(loop->streams);
 	sd_notify(0, "READY=1");

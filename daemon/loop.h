@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The loop of ferruled: the core, and everything that it is not: sockets, clock, signals, systemd.
+ * The event loop of ferruled: the core, and the I/O around it: sockets, clock, signals, systemd.
  *
- *	loop.c      what the core wants done, what the streams bring, time and signals
- *	services.c  what the settings open: TLS, TCP, metrics
+ *	loop.c      operations for the core, events of the streams, time and signals
+ *	services.c  services that depend on settings: TLS, TCP, metrics
  *
  * One thread.
  */
@@ -41,38 +41,39 @@ struct loop {
 	struct listener_socket *local_listener, *tcp_listener;
 	char listens[PLACE_SIZE], metrics[PLACE_SIZE]; /* "10.1.2.3:7476", or empty */
 	struct tls *tls;
-	int64_t tls_expires; /* Unix time; 0: not known */
+	int64_t tls_expires; /* Unix time; 0: unknown */
 	struct http *http;
 	uint64_t next_id;  /* of sessions */
-	uint64_t armed_ns; /* what the timer is set to, or CORE_NEVER */
+	uint64_t armed_ns; /* when the timer fires, or CORE_NEVER */
 	struct event timer, watchdog, hangup, terminate, interrupt;
 };
 
-/* Takes over `config` and `local`. NULL with a sentence in `error`. */
+/* Takes over `config` and `local`. Returns NULL with a sentence in `error`. */
 struct loop *loop_create(const struct options *options, struct config *config, struct local *local,
 	char *error, size_t size);
 
-/* Until a signal, or until a private one has nobody left. 0 or a negative errno. */
+/* Runs until a signal, or until a private daemon is unused. Returns 0 or a negative errno. */
 int loop_run(struct loop *loop);
 
-/* Ends all sessions, and gives the socket's place back. NULL is fine. */
+/* Ends all sessions and releases the socket's path. NULL is allowed. */
 void loop_destroy(struct loop *loop);
 
 /* ---- services.c */
 
-/* Opens what the loop's settings want. False with a sentence. */
+/* Opens the services of the loop's settings. Returns false with a sentence. */
 bool services_open(struct loop *loop, char *error, size_t size);
 
-/* Reads certificates and keys again, as `wanted` names them. False with a sentence, and all is as
- * before. */
+/* Reads the certificates and keys that `wanted` names again. Returns false with a sentence; nothing
+ * has changed then. */
 bool services_reload(struct loop *loop, const struct config *wanted, char *error, size_t size);
 
 void services_stop(struct loop *loop);
 
-/* May other daemons be dialled? Needs TLS or insecure = true. Otherwise a sentence in `why`. */
+/* Returns true if other daemons may be dialled: needs TLS or insecure = true. Else `why` gets a
+ * sentence. */
 bool services_allow(void *ctx, const char **why);
 
-/* For the listener of services.c. */
+/* Called by the listener of services.c. */
 void loop_accept_peer(void *arg, int fd, const struct sockaddr_storage *peer);
 
 #endif

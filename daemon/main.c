@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferruled: settings, the socket's place, privileges; then the loop. */
+/* ferruled: settings, socket path, privileges; then the event loop. */
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
@@ -22,14 +22,14 @@
 
 enum {
 	ERROR_SIZE = 512,
-	/* Beside sessions: listeners, logs, peers, requests for metrics, pages on their way,
-	 * sockets that are slow to close. */
+	/* Descriptors beside sessions: listeners, logs, peers, requests for metrics, pages in
+	 * transfer, sockets that are slow to close. */
 	OTHER_FILES = 320,
 	MMAP_BYTES = 1 << 17,
 };
 
-/* The socket that systemd has opened for us (sd_listen_fds(3)), or -1: none. Its path becomes the
- * configuration's. */
+/* Takes the socket that systemd has opened (sd_listen_fds(3)); -1 if there is none. Its path
+ * replaces the configured one. */
 static bool take_given(struct config *config, int *ret_fd, char *error, size_t size)
 {
 	struct sockaddr_un address = { 0 };
@@ -75,7 +75,7 @@ static void warn_of_folder(const struct loop *loop)
 			folder);
 }
 
-/* 0, or the status to exit with. */
+/* Returns 0, or the exit status. */
 static int start(const struct options *options, struct loop **ret_loop)
 {
 	char error[ERROR_SIZE] = "";
@@ -90,7 +90,7 @@ static int start(const struct options *options, struct loop **ret_loop)
 	result = local_take(config->socket, options->is_private, config->user, given, &local, error,
 		sizeof(error));
 	if (result == LOCAL_BUSY && options->is_private) {
-		/* Two programs wanted a daemon at once. They have one. */
+		/* Two programs have started a private daemon at once. */
 		log_line(CORE_LOG_INFO, "%s", error);
 		config_free(config);
 		return EXIT_SUCCESS;
@@ -155,7 +155,7 @@ static void on_alarm(int number)
 {
 }
 
-/* Files of strangers that are slow to close are waited for in threads, and not for long. */
+/* Threads close descriptors of other processes that are slow to close; this limits their time. */
 static void close_soon(void)
 {
 	const struct sigaction action = { .sa_handler = on_alarm };
@@ -175,14 +175,14 @@ int main(int argc, char **argv)
 	if (options.check_config)
 		return finish_output(check_config(&options));
 	log_start(options.log_level);
-	/* The service that started a private daemon is not the daemon's to speak for. */
+	/* The service that started a private daemon must not get notifications from it. */
 	if (options.is_private)
 		unsetenv("NOTIFY_SOCKET");
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* a log that may not grow is no reason to end */
+	signal(SIGXFSZ, SIG_IGN); /* a log that cannot grow must not end the daemon */
 	close_soon();
 	umask(077);
-	/* What a flood needed goes back when it is over. */
+	/* Return the memory of a flood to the system when it is over. */
 	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
 	mallopt(M_TRIM_THRESHOLD, MMAP_BYTES);
 	status = start(&options, &loop);

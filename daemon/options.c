@@ -38,7 +38,7 @@ static const char usage[] =
 	"\n"
 	"SIGHUP reads the settings again. SIGTERM and SIGINT end it.\n";
 
-/* "10.1.2.3:7476", "[::1]:7476", either without the port, or "none" for an empty address. */
+/* Parses "10.1.2.3:7476", "[::1]:7476", either without the port, or "none" for an empty address. */
 static bool parse_address(
 	const char *text, uint16_t usual_port, char *address, size_t size, uint16_t *ret_port)
 {
@@ -53,7 +53,7 @@ static bool parse_address(
 	if (evutil_parse_sockaddr_port(text, (struct sockaddr *)&parsed, &length) < 0)
 		return false;
 	address_text(&parsed, address, size);
-	/* The port is at the same place for both families. */
+	/* The port is at the same offset for both families. */
 	port = ntohs(((const struct sockaddr_in *)&parsed)->sin_port);
 	if (port)
 		*ret_port = port;
@@ -139,7 +139,7 @@ static bool set_text(char **to, const char *text)
 	return copy || !text;
 }
 
-/* Of a private daemon, as the library looks for it. */
+/* The socket path of a private daemon, which the library derives in the same way. */
 static void private_socket(char *path, size_t size)
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");

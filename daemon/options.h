@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferruled's command line. */
+/* The command line of ferruled. */
 #ifndef FERRULE_DAEMON_OPTIONS_H
 #define FERRULE_DAEMON_OPTIONS_H
 
@@ -11,7 +11,7 @@
 #include "daemon/core/core.h"
 
 struct options {
-	const char *config; /* a file that must be there, or NULL */
+	const char *config; /* a file that must exist, or NULL */
 	const char *socket;
 	bool is_private;
 	bool has_listen, has_metrics; /* else the configuration's */
@@ -21,10 +21,10 @@ struct options {
 	enum core_log log_level;
 };
 
-/* -1: go on with *options; otherwise the status to exit with, everything having been said. */
+/* Returns -1 to continue with *options; else the exit status, after the messages were printed. */
 int options_parse(struct options *options, int argc, char **argv);
 
-/* The configuration that the file (or none) and the command line make. NULL with a sentence. */
+/* Combines the file, if any, and the command line. Returns NULL with a sentence. */
 struct config *options_config(const struct options *options, char *error, size_t size);
 
 #endif

@@ -52,7 +52,7 @@ static bool become(const char *user, bool keeps, char *error, size_t size)
 	return true;
 }
 
-/* Capabilities that are left, but for CAP_NET_RAW where that `may` be. */
+/* Returns true if capabilities are left. `may`: CAP_NET_RAW may be. */
 static bool has_others(bool may)
 {
 	static const capng_type_t sets[] = { CAPNG_EFFECTIVE, CAPNG_PERMITTED, CAPNG_INHERITABLE };
@@ -75,8 +75,8 @@ bool privileges_drop(const char *user, bool wants_raw, char *error, size_t size)
 	}
 	known = capng_get_caps_process() == 0;
 	keeps = known && wants_raw && capng_have_capability(CAPNG_EFFECTIVE, CAP_NET_RAW);
-	/* The bounding set only while that is allowed: without it there is nothing to gain either,
-	 * for no program can be started that would give more. */
+	/* Drops the bounding set if that is permitted. Otherwise it does no harm: no program can be
+	 * started that would gain privileges by it. */
 	if (known && capng_have_capability(CAPNG_EFFECTIVE, CAP_SETPCAP)) {
 		capng_clear(CAPNG_SELECT_BOUNDS);
 		capng_apply(CAPNG_SELECT_BOUNDS);

@@ -17,7 +17,7 @@ static double seconds(const struct timeval *time)
 	return (double)time->tv_sec + (double)time->tv_usec / 1e6;
 }
 
-/* False: it cannot be had. */
+/* Returns false if it is unknown. */
 static bool resident_pages(long *ret)
 {
 	FILE *file = fopen("/proc/self/statm", "re");
@@ -28,7 +28,7 @@ static bool resident_pages(long *ret)
 	return done;
 }
 
-/* False: it cannot be had. */
+/* Returns false if it is unknown. */
 static bool open_files(unsigned *ret)
 {
 	DIR *folder = opendir("/proc/self/fd");
@@ -39,7 +39,7 @@ static bool open_files(unsigned *ret)
 	for (*ret = 0; (entry = readdir(folder));)
 		*ret += entry->d_name[0] != '.';
 	closedir(folder);
-	--*ret; /* the folder's own */
+	--*ret; /* without the one for this directory */
 	return true;
 }
 

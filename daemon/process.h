@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the daemon itself takes: memory, time, descriptors. The loop's thread.
+ * The daemon's own use of memory, CPU time and descriptors. On the loop's thread.
  */
 #ifndef FERRULE_DAEMON_PROCESS_H
 #define FERRULE_DAEMON_PROCESS_H
 
 #include <stdio.h>
 
-/* As Prometheus text, with the names that all programs use for it, but for what cannot be had. */
+/* Writes Prometheus text, with the standard names of process metrics. Unknown values are
+ * omitted. */
 void process_write_metrics(FILE *out);
 
 #endif

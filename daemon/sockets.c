@@ -25,10 +25,10 @@ enum {
 
 struct sockets {
 	char path[PATH_SIZE], new_path[PATH_SIZE + 4];
-	/* /proc/net/packet, as it was a moment ago. */
+	/* A recent copy of /proc/net/packet. */
 	uint64_t *ids;
 	size_t n_ids, room;
-	uint64_t read_ns; /* 0: not, since a socket was opened */
+	uint64_t read_ns; /* 0: not read since a socket was opened */
 	bool said_unlisted, said_unkept;
 };
 
@@ -109,7 +109,7 @@ static bool read_list(struct sockets *sockets)
 	return all;
 }
 
-/* A socket that cannot be looked for is taken to be there. */
+/* If the list cannot be read, the socket is assumed to be open. */
 bool sockets_has(struct sockets *sockets, uint64_t id)
 {
 	uint64_t now_ns = clock_now_ns();
@@ -133,10 +133,10 @@ bool sockets_has(struct sockets *sockets, uint64_t id)
 	return false;
 }
 
-/* ---- what is kept */
+/* ---- the saved text */
 
-/* Whatever else has that name, a FIFO without a reader or writer for one, must not hold up the
- * daemon. -1 with errno. */
+/* Refuses anything but a regular file: a FIFO of that name would block the daemon. Returns -1 with
+ * errno. */
 static int open_file(const char *path, int flags)
 {
 	int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
@@ -149,7 +149,7 @@ static int open_file(const char *path, int flags)
 	return -1;
 }
 
-/* False with errno. */
+/* Returns false with errno. */
 static bool write_file(const char *path, const char *text)
 {
 	size_t length = strlen(text);
@@ -178,7 +178,7 @@ void sockets_keep(struct sockets *sockets, const char *text)
 {
 	bool done = *text ? replace_file(sockets, text) : !unlink(sockets->path) || errno == ENOENT;
 
-	/* Emptied, where this user can remove nothing. */
+	/* Truncate it if this user may not remove files there. */
 	if (!done && !*text)
 		done = truncate(sockets->path, 0) == 0;
 	if (!done && !sockets->said_unkept)

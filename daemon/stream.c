@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- *	stream_start --> HANDSHAKE --> OPEN --> ENDED --> told to the handler --> freed
- *	                     |           |        \--> LEAVING, when it is told why
+ *	stream_start --> HANDSHAKE --> OPEN --> ENDED --> handler notified --> freed
+ *	                     |           |        \--> LEAVING, to send the reason
  *	                     \-----------+-- stream_close --> LEAVING --> freed
  *
- * A stream is freed in streams_settle() and in the callbacks of its own events, which look at
- * nothing of it afterwards.
+ * A stream is freed in streams_settle() and in the callbacks of its own events, which do not
+ * access it afterwards.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -23,14 +23,14 @@
 #include "lib/control/frame.h"
 
 enum {
-	LINGER_MS = 1000,       /* for what is still to leave */
-	LINGER_BYTES = 1 << 20, /* that are thrown away meanwhile */
-	OUT_MAX = 8 << 20,      /* that a local stream does not read */
-	OUT_MAX_ALL =
-		64 << 20, /* all of them; then local ones with more than the next have to go */
+	LINGER_MS = 1000,       /* time limit for sending the rest */
+	LINGER_BYTES = 1 << 20, /* bytes discarded meanwhile */
+	OUT_MAX = 8 << 20,      /* unread bytes of a local stream */
+	OUT_MAX_ALL = 64 << 20, /* of all streams; beyond it, local ones above OUT_FAIR end */
 	OUT_FAIR = 1 << 20,
-	/* Many share the stream of another daemon, whose link may be slow: turns.c keeps them from
-	 * filling it. What it may still come to is the ends of all connections with it at once. */
+	/* The stream of another daemon has many users, and its link may be slow. turns.c keeps them
+	 * from filling it. This much could still come from the ends of all its connections at
+	 * once. */
 	OUT_MAX_PEER = 32 << 20,
 };
 
@@ -94,7 +94,7 @@ static void release(struct stream *stream)
 	free(stream);
 }
 
-/* Nothing more is read of it or taken from it. */
+/* Stops reading from the stream and taking its messages. */
 static void leave_rows(struct stream *stream)
 {
 	event_del(&stream->read);
@@ -224,7 +224,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	else if (stream->state == STREAM_HANDSHAKE)
 		stream_end(stream, CORE_END_TLS, "its TLS handshake took longer than %u ms",
 			set->message_ms);
-	else if (list_empty(&stream->row)) /* else it is we who have not looked at it yet */
+	else if (list_empty(&stream->row)) /* else the loop has not processed it yet */
 		stream_end(stream, CORE_END_BAD, "its message took longer than %u ms to arrive",
 			set->message_ms);
 	streams_settle(set);
@@ -235,8 +235,8 @@ static void on_closed(evutil_socket_t fd, short what, void *arg)
 	struct stream *stream = arg;
 	struct streams *set = stream->set;
 
-	/* Who leaves in good order waits for its last answer: this one was killed, and those that
-	 * it is connected with are not to wait for what it had to say. */
+	/* A client that ends normally waits for its last answer. So this one was killed. Its peers
+	 * must not wait until its unread messages have been processed. */
 	stream_end(stream, CORE_END_CLOSED, "it closed the connection");
 	streams_settle(set);
 }
@@ -298,19 +298,20 @@ bool stream_is_stuck(const struct stream *stream)
 	struct tcp_info info = { 0 };
 	socklen_t size = sizeof(info);
 
-	/* Without a route nothing is on its way: then it is probes that are repeated. */
+	/* Without a route nothing is under way: probes are repeated instead. */
 	return getsockopt(stream->wire.fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
 		(info.tcpi_retransmits > 1 || info.tcpi_probes > 1);
 }
 
-/* What it was told has left. */
+/* All output has been sent. */
 static void finish_leaving(struct stream *stream)
 {
 	if (stream->local || stream->deaf || !stream->opened) {
 		release(stream);
 		return;
 	}
-	/* TCP would take back what is on its way, were it closed with bytes unread. */
+	/* If it were closed with unread bytes, TCP would reset the connection and discard the
+	 * output. */
 	wire_shutdown(&stream->wire);
 	event_add(&stream->read, NULL);
 }
@@ -328,7 +329,7 @@ static void flush(struct stream *stream)
 	if (sent > 0)
 		stream->set->out_total -= (size_t)sent;
 	if (sent < 0 && sent != -EAGAIN) {
-		/* Its last words may wait to be read: those end it. */
+		/* Its last messages may be unread: they end the stream. */
 		stream->deaf = true;
 		drop_output(stream);
 	}
@@ -362,7 +363,7 @@ void stream_close(struct stream *stream)
 	start_leaving(stream);
 }
 
-/* One that sent nonsense is told what was wrong. */
+/* Tells the sender of an invalid message what was wrong. */
 static void say_why(struct stream *stream)
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
@@ -406,7 +407,7 @@ void streams_settle(struct streams *set)
 	set->handler.settled(set->handler.ctx);
 }
 
-/* ---- the set */
+/* ---- the set of streams */
 
 struct streams *streams_create(
 	struct event_base *base, const struct stream_handler *handler, uint32_t message_ms)

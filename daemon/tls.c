@@ -13,10 +13,10 @@ struct tls {
 	SSL_CTX *context;
 };
 
-/* The names of a certificate are those that say what they are: its subject is free text. */
+/* Certificates are matched by their alternative names only. The subject is free text. */
 #define NAME_FLAGS (X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT)
 
-/* Whose certificate was refused last: OpenSSL keeps it no longer than it looks at it. */
+/* The subject of the certificate that was refused last. OpenSSL does not keep it. */
 static char refused[100];
 
 static int on_verified(int fine, X509_STORE_CTX *context)
@@ -29,13 +29,13 @@ static int on_verified(int fine, X509_STORE_CTX *context)
 	return fine;
 }
 
-/* A key that has a passphrase is no key for a daemon: OpenSSL would ask for it at the terminal. */
+/* A key with a passphrase is refused: OpenSSL would ask for it at the terminal. */
 static int no_passphrase(char *to, int size, int is_writing, void *arg)
 {
 	return -1;
 }
 
-/* The first error that OpenSSL recorded, as a text. */
+/* Returns the first error that OpenSSL recorded, as a text. */
 static const char *first_error(void)
 {
 	unsigned long code = ERR_peek_error();
@@ -80,7 +80,8 @@ struct tls *tls_create(const struct config *config, char *error, size_t size)
 	}
 	SSL_CTX_set_verify(
 		tls->context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, on_verified);
-	/* Every connection shows its certificate: none goes on with an older one's keys. */
+	/* Every connection presents its certificate: no resumption with the keys of an older
+	 * one. */
 	SSL_CTX_set_session_cache_mode(tls->context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_num_tickets(tls->context, 0);
 	SSL_CTX_set_mode(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * TLS between daemons: version 1.3, both ends with a certificate of the cluster's own CA, no
- * resumption. One thread; a `struct tls` is not looked at any more by the connections it made.
+ * TLS between daemons: version 1.3, certificates of the cluster's own CA at both ends, no
+ * resumption. One thread. Connections do not refer to their `struct tls` after they were made.
  */
 #ifndef FERRULE_DAEMON_TLS_H
 #define FERRULE_DAEMON_TLS_H
@@ -15,18 +15,18 @@
 
 struct tls;
 
-/* The files of the configuration. NULL with a sentence in `error`. */
+/* Loads the files of the configuration. Returns NULL with a sentence in `error`. */
 struct tls *tls_create(const struct config *config, char *error, size_t size);
 void tls_destroy(struct tls *tls);
 
-/* One connection. `host`: whose certificate it must be, of a connection that was dialled; NULL: one
- * that was accepted. NULL: no memory. To be freed by SSL_free(). */
+/* Creates a connection, to be freed by SSL_free(). `host`: the name that the certificate of a
+ * dialled peer must have; NULL for an accepted connection. Returns NULL without memory. */
 SSL *tls_connection(const struct tls *tls, int fd, const char *host);
 
-/* Does the peer's certificate stand for this name or address? */
+/* Returns true if the peer's certificate is valid for this name or address. */
 bool tls_certifies(SSL *ssl, const char *name);
 
-/* Why the last call on it failed, as a sentence without its end. */
+/* Writes why the last call on the connection failed, as a sentence without a full stop. */
 void tls_explain(SSL *ssl, char *why, size_t size);
 
 #endif

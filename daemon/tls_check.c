@@ -23,9 +23,9 @@ enum { DAY = 24 * 60 * 60 };
 struct look {
 	const struct config *config;
 	const struct tls_check *check;
-	STACK_OF(X509) * own; /* the certificate, and those between it and the CA */
+	STACK_OF(X509) * own; /* the certificate and the intermediate ones */
 	EVP_PKEY *key;
-	int64_t expires; /* 0: not known */
+	int64_t expires; /* 0: unknown */
 };
 
 static void say(const struct look *look, enum tls_level level, const char *format, ...)
@@ -50,7 +50,7 @@ static const char *openssl_error(void)
 	return reason ? reason : "unknown error";
 }
 
-/* ---- rights */
+/* ---- file permissions */
 
 static bool can_read(const struct passwd *user, const char *path)
 {
@@ -65,7 +65,7 @@ static bool can_read(const struct passwd *user, const char *path)
 	return status == 0;
 }
 
-/* The daemon reads them again on SIGHUP, as its user. */
+/* The daemon reads the files again on SIGHUP, as its user. */
 static void check_user(const struct look *look, const char *setting, const char *path)
 {
 	const char *name = look->config->user ? look->config->user : SERVICE_USER;
@@ -81,7 +81,7 @@ static void check_user(const struct look *look, const char *setting, const char 
 			setting, name, path);
 }
 
-/* True: this process can read it. */
+/* Returns true if this process can read the file. */
 static bool check_file(const struct look *look, const char *setting, const char *path)
 {
 	if (access(path, R_OK) == 0) {
@@ -206,7 +206,8 @@ static void check_chain_dates(struct look *look, STACK_OF(X509) * chain)
 	}
 }
 
-/* Dates apart, does a peer that dials, or is dialled, take the certificate? */
+/* Checks whether a peer that dials, or is dialled, accepts the certificate, apart from its
+ * dates. */
 static bool verify(struct look *look, X509_STORE *store, int purpose, STACK_OF(X509) * *ret_chain)
 {
 	X509_STORE_CTX *context = X509_STORE_CTX_new();
@@ -229,7 +230,7 @@ static bool verify(struct look *look, X509_STORE *store, int purpose, STACK_OF(X
 	return right;
 }
 
-/* As whom the daemon introduces itself. */
+/* Checks the name under which the daemon introduces itself. */
 static void check_name(const struct look *look)
 {
 	X509 *certificate = sk_X509_value(look->own, 0);
@@ -274,7 +275,7 @@ int64_t tls_check(const struct config *config, const struct tls_check *check)
 	has_own = check_file(&look, "tls_certificate", config->tls_certificate) && read_own(&look);
 	has_ca = check_file(&look, "tls_ca", config->tls_ca);
 	has_key = check_file(&look, "tls_key", config->tls_key);
-	ERR_clear_error(); /* of the end of the certificates */
+	ERR_clear_error(); /* from reading to the end of the certificates */
 	if (has_own && has_ca)
 		check_chain(&look);
 	else if (has_own)

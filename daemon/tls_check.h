@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Looks at the files of TLS as other hosts' daemons will: for --check-config, ferrulectl doctor,
- * the log and the metrics. Changes nothing. One thread.
+ * Checks the TLS files as daemons of other hosts will: for --check-config, ferrulectl doctor, the
+ * log and the metrics. Changes nothing. One thread.
  */
 #ifndef FERRULE_DAEMON_TLS_CHECK_H
 #define FERRULE_DAEMON_TLS_CHECK_H
@@ -14,7 +14,7 @@
 enum { TLS_WARN_DAYS = 21 };
 
 enum tls_level {
-	TLS_WARNING, /* it works as yet */
+	TLS_WARNING, /* works for now */
 	TLS_FAILURE, /* no daemon will connect */
 	TLS_HIDDEN,  /* this process may not read the file */
 };
@@ -23,14 +23,14 @@ struct tls_check {
 	void (*say)(void *arg, enum tls_level level, const char *text);
 	void *arg;
 	time_t now;
-	bool as_user; /* root asks: can the user read the files as whom the daemon runs? */
+	bool as_user; /* run by root: checks also whether the daemon's user can read the files */
 };
 
-/* Calls `say` with a sentence for each thing that is wrong. Returns when the first certificate of
- * the chain expires, as Unix time; 0: not known. The configuration has TLS. */
+/* Calls `say` with a sentence for each problem. The configuration must have TLS. Returns when the
+ * first certificate of the chain expires, as Unix time; 0: unknown. */
 int64_t tls_check(const struct config *config, const struct tls_check *check);
 
-/* "2026-11-28 21:40 UTC" */
+/* Prints "2026-11-28 21:40 UTC". */
 void tls_date(char text[24], int64_t seconds);
 
 #endif

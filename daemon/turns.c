@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whose messages are taken, and how many: turns. Two rows: `quick`, all of whose streams have a
- * turn each round, and `busy`, of those whose last turn was long or did not suffice, which
- * share some milliseconds a round. Between rounds the loop looks for what else has come. So
- * one that asks little waits for one round at most, whatever others do.
+ * Scheduling of messages: streams take turns, from two queues. Each stream in `quick` has one turn
+ * a round. Streams whose last turn was long, or left messages over, are in `busy` and share some
+ * milliseconds a round. Between rounds the loop polls for other events. So a client with few
+ * requests waits for at most one round, whatever others do.
  */
 #include <event2/buffer.h>
 
@@ -15,13 +15,13 @@
 enum {
 	TURN_MESSAGES = 16,
 	TURN_BYTES = 1 << 18,
-	HEAVY_NS = 500000,     /* a turn that takes longer puts the stream into the second row */
-	HEAVY_BYTES = 1 << 16, /* so does a message of more than this */
-	ROUND_NS = 5000000,    /* for the second row, a round */
-	OUT_HOLD = 1 << 18,    /* a local client reads its answers before it is listened to again */
-	/* For long messages of one owner, those of more than HEAVY_BYTES. */
+	HEAVY_NS = 500000,     /* a longer turn moves the stream to `busy` */
+	HEAVY_BYTES = 1 << 16, /* as does a longer message */
+	ROUND_NS = 5000000,    /* for `busy`, a round */
+	OUT_HOLD = 1 << 18,    /* a local client must read its output before it is read again */
+	/* For the long messages of one owner: those of more than HEAVY_BYTES. */
 	OWNER_ROOM = 32 << 20,
-	/* That another daemon's stream holds before who fills it has to wait. */
+	/* Bytes queued for another daemon before senders must wait. */
 	PEER_HOLD = 2 << 20,
 };
 
@@ -29,7 +29,7 @@ static void wake_rows(struct streams *set)
 {
 	struct timeval at_once = { 0, 0 };
 
-	/* A timer, so that the loop looks for what else has come first. */
+	/* A timer, so that the loop polls for other events first. */
 	if (!evtimer_pending(&set->turn, NULL))
 		event_add(&set->turn, &at_once);
 }
@@ -44,7 +44,7 @@ void stream_get_in_row(struct stream *stream)
 	wake_rows(set);
 }
 
-/* The length of the frame at the start, 0 when it is not there in whole. */
+/* Returns the length of the first frame; 0 if it is incomplete. */
 static int next_frame(struct stream *stream)
 {
 	size_t limit = stream->spoken ? FRAME_MAX : FRAME_MAX_STRANGER;
@@ -64,7 +64,7 @@ static int next_frame(struct stream *stream)
 	return 0;
 }
 
-/* ---- other daemons' streams */
+/* ---- streams of other daemons */
 
 bool stream_has_room(const struct stream *stream, size_t size)
 {
@@ -93,7 +93,7 @@ void stream_let_in(struct stream *stream)
 	bool is_open = stream->state == STREAM_OPEN;
 	size_t coming = 0;
 
-	/* Not for each little that has left. */
+	/* Wait until half of the room is free. */
 	if (is_open && !stream_has_room(stream, PEER_HOLD / 2))
 		return;
 	while (!list_empty(&stream->waiters)) {
@@ -111,7 +111,8 @@ void stream_let_in(struct stream *stream)
 
 /* ---- long messages */
 
-/* False: there is no room for what its next message says it will be. */
+/* Reserves room for the next message by the length in its header. Returns false if there is
+ * none. */
 static bool take_room(struct stream *stream)
 {
 	struct owner *owner = stream->owner;
@@ -168,7 +169,7 @@ static void take_message(struct stream *stream, int length)
 	if (stream->local)
 		full = handler->passes_to(handler->ctx, stream, envelope, (size_t)length);
 	if (full) {
-		/* It stays where it is, packed. */
+		/* The message stays in the buffer, packed. */
 		wait_for(stream, full, (size_t)length);
 		ctl__envelope__free_unpacked(envelope, NULL);
 		return;
@@ -184,7 +185,7 @@ static void take_message(struct stream *stream, int length)
 	stream->spoken = true;
 }
 
-/* After a turn: what is next for a stream that has no messages left over? */
+/* Called after a turn that left no message over. */
 void stream_listen(struct stream *stream, bool began_anew)
 {
 	struct streams *set = stream->set;
@@ -229,7 +230,7 @@ static void take_turn(struct stream *stream)
 		length = next_frame(stream);
 		if (!length || messages == TURN_MESSAGES || bytes >= TURN_BYTES)
 			break;
-		/* This one will take long: not in the first row. */
+		/* A long message is taken in a turn of `busy`. */
 		if (length > HEAVY_BYTES && !stream->heavy)
 			break;
 		take_message(stream, length);
@@ -248,7 +249,7 @@ static void take_turn(struct stream *stream)
 	}
 }
 
-/* The stream at the start of the row has its turn; what comes of that is carried out. */
+/* Gives the first stream of the queue its turn, and processes the results. */
 static void next_turn(struct streams *set, struct list *row)
 {
 	struct stream *stream = container_of(row->next, struct stream, row);

@@ -49,7 +49,7 @@ int wire_take_fd(struct wire *wire)
 	return fd;
 }
 
-/* ---- plain */
+/* ---- plain TCP and Unix sockets */
 
 static ssize_t tcp_read(struct wire *wire, uint8_t *to)
 {
@@ -66,8 +66,8 @@ static ssize_t refuse(struct wire *wire, int passed, const char *why)
 	return -EPROTO;
 }
 
-/* A page is a memfd: no other file has seals to be asked for. To ask does not wait, as fstat()
- * might for a file system of the sender's. */
+/* A page is a memfd: only those have seals. F_GET_SEALS does not block, unlike fstat(), which may
+ * wait for a file system of the sender. */
 static ssize_t local_read(struct wire *wire, uint8_t *to)
 {
 	int passed = -1;
@@ -87,9 +87,9 @@ static ssize_t local_read(struct wire *wire, uint8_t *to)
 	return got;
 }
 
-/* ---- descriptors on their way out */
+/* ---- descriptors in the output */
 
-/* The kernel may take some milliseconds for the last descriptor of a packet socket. */
+/* The kernel may take some milliseconds to close the last descriptor of a packet socket. */
 static void drop_given(struct wire_given *given)
 {
 	list_remove(&given->node);
@@ -116,7 +116,7 @@ bool wire_give_fd(struct wire *wire, int fd, size_t at)
 	return true;
 }
 
-/* Sends up to `most` bytes, the first of them with the descriptor. */
+/* Sends up to `most` bytes, and the descriptor with the first of them. */
 static ssize_t send_with_fd(int fd, struct evbuffer *out, int given, size_t most)
 {
 	union {
@@ -170,8 +170,8 @@ static ssize_t local_write(struct wire *wire, struct evbuffer *out)
 
 /* ---- TLS */
 
-/* What an SSL function's result means: EV_READ, EV_WRITE, 0 for the end of the stream, or a
- * negative errno, -EPROTO with `why`. */
+/* Converts the result of an SSL function: EV_READ, EV_WRITE, 0 for the end of the stream, or a
+ * negative errno; -EPROTO comes with `why`. */
 static int tls_result(struct wire *wire, int result)
 {
 	int error = errno;
@@ -186,7 +186,7 @@ static int tls_result(struct wire *wire, int result)
 		break;
 	default: break;
 	}
-	/* A daemon that is killed says no more than its kernel does. */
+	/* A killed daemon sends no TLS alert. */
 	if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
 		ERR_clear_error();
 		return -ECONNRESET;
@@ -228,7 +228,7 @@ static ssize_t tls_read(struct wire *wire, uint8_t *to)
 			got += (size_t)result;
 			continue;
 		}
-		/* What has come is used first; the reason why no more does comes again. */
+		/* Return what has been read. The error will occur again. */
 		if (got)
 			break;
 		result = tls_result(wire, result);
@@ -242,7 +242,7 @@ static ssize_t tls_write(struct wire *wire, struct evbuffer *out)
 	size_t length = evbuffer_get_contiguous_space(out);
 	int result;
 
-	/* TLS records are copies anyway: a chunk at a time. */
+	/* TLS copies anyway: send a chunk at a time. */
 	if (length > TLS_CHUNK)
 		length = TLS_CHUNK;
 	ERR_clear_error();

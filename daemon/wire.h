@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bytes through one socket that does not block: a Unix socket, plain TCP or TLS. A Unix socket may
- * bring descriptors too, one with a message. One thread.
+ * Byte transport over one non-blocking socket: a Unix socket, plain TCP, or TLS. A Unix socket can
+ * also carry descriptors, one with each message. One thread.
  */
 #ifndef FERRULE_DAEMON_WIRE_H
 #define FERRULE_DAEMON_WIRE_H
@@ -17,11 +17,11 @@
 #include "lib/base/list.h"
 
 enum {
-	WIRE_READ_SIZE = 65536, /* at most that much is read at once */
+	WIRE_READ_SIZE = 65536, /* the most that is read at once */
 	WIRE_WHY = 240,
 };
 
-/* A descriptor on its way out, with the bytes behind the next `at` ones. */
+/* A descriptor in the output, behind the next `at` bytes. */
 struct wire_given {
 	struct list node;
 	int fd;
@@ -32,41 +32,42 @@ struct wire {
 	int fd;
 	SSL *ssl;           /* or NULL */
 	bool local;         /* a Unix socket */
-	int passed;         /* a memfd that waits for its message, or -1 */
+	int passed;         /* a memfd whose message has not come yet, or -1 */
 	struct list given;  /* struct wire_given, in the order of the bytes */
-	char why[WIRE_WHY]; /* of what failed last, where that is not errno's text */
+	char why[WIRE_WHY]; /* the last error, if it has no errno */
 };
 
 /* `local`: `fd` is a Unix socket. */
 void wire_init(struct wire *wire, int fd, SSL *ssl, bool local);
 
-/* Closes all. Never waits for what the other end has queued in the socket. */
+/* Closes everything. Never waits for descriptors that the other end has queued. */
 void wire_close(struct wire *wire);
 
-/* Goes on with the TLS handshake. 0: done; EV_READ or EV_WRITE: to be called again when that is
- * possible; -EPROTO with `why`. */
+/* Continues the TLS handshake. Returns 0 if it is done, EV_READ or EV_WRITE to be called again when
+ * that is possible, or -EPROTO with `why`. */
 int wire_handshake(struct wire *wire);
 
-/* At most WIRE_READ_SIZE bytes. 0: the end; -EAGAIN; -EPROTO with `why` when it is TLS that failed,
- * or descriptors came that nobody asked for; another negative errno. */
+/* Reads at most WIRE_READ_SIZE bytes. Returns 0 at the end, -EAGAIN, -EPROTO with `why` for a TLS
+ * error or unexpected descriptors, or another negative errno. */
 ssize_t wire_read(struct wire *wire, uint8_t *to);
 
-/* Are there bytes that no event on the socket tells of? */
+/* Returns true if there are bytes that no socket event will report. */
 int wire_has_more(const struct wire *wire);
 
-/* Takes as much out of the buffer as leaves at once: how much, or as wire_read(). */
+/* Sends as much of the buffer as possible. Returns the number of bytes, or an error as
+ * wire_read(). */
 ssize_t wire_write(struct wire *wire, struct evbuffer *out);
 
-/* Sends a descriptor over a Unix socket, with the byte that follows the `at` ones that wait to be
- * written. The wire takes it over. False: no memory; the descriptor is closed. */
+/* Passes a descriptor over a Unix socket, with the byte behind the next `at` bytes of output. The
+ * wire owns it. Returns false without memory, after closing it. */
 bool wire_give_fd(struct wire *wire, int fd, size_t at);
-/* Closes all descriptors that wait to be written: their bytes were thrown away. */
+/* Closes all descriptors that are queued: their bytes were discarded. */
 void wire_drop_given(struct wire *wire);
 
-/* Says that nothing more will be sent. */
+/* Ends the output. */
 void wire_shutdown(struct wire *wire);
 
-/* The memfd that waits, the caller's then, or -1. */
+/* Returns the memfd that has arrived, for the caller to close, or -1. */
 int wire_take_fd(struct wire *wire);
 
 #endif
