@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrulectl's commands. Each returns an exit status, enum ctl_exit. */
+/* The commands of ferrulectl. Each returns an exit status, enum ctl_exit. */
 #ifndef FERRULE_DAEMON_CTL_CTL_H
 #define FERRULE_DAEMON_CTL_CTL_H
 
@@ -11,7 +11,7 @@
 /* As documented in ferrulectl(1). */
 enum ctl_exit {
 	EXIT_OK = 0,
-	EXIT_FAILED = 1, /* the daemon has refused; doctor: something FAILs */
+	EXIT_FAILED = 1, /* the daemon refused; doctor: a check failed */
 	EXIT_USAGE = 2,
 	EXIT_NO_DAEMON = 3,
 	EXIT_NOT_FOUND = 4, /* no such queue pair, or several */
@@ -19,7 +19,7 @@ enum ctl_exit {
 };
 
 struct ctl_options {
-	const char *socket; /* or NULL: search */
+	const char *socket; /* NULL: search */
 	bool json;
 	bool wide;
 	bool undo;
@@ -29,9 +29,9 @@ struct ctl_options {
 	uint32_t port;
 	const char *reason;
 	double interval_s;
-	uint32_t count;     /* of refreshes; 0: until the user ends it */
-	const char *root;   /* doctor: where /proc and /sys are; "" */
-	const char *config; /* doctor: or NULL */
+	uint32_t count;     /* number of refreshes; 0: until the user ends it */
+	const char *root;   /* doctor: directory of proc and sys; "": / */
+	const char *config; /* doctor: NULL: the default file */
 };
 
 int command_show(const struct ctl_options *options, const struct show *show);
@@ -41,10 +41,11 @@ int command_drain(const struct ctl_options *options);
 int command_why(const struct ctl_options *options);
 int command_doctor(const struct ctl_options *options);
 
-/* Says what went wrong, to people or as JSON; the exit status for it. */
+/* Prints an error as text or JSON. Returns the exit status for it. */
 int report_error(const struct ctl_options *options, int error, const char *text);
 
-/* Columns of the terminal: COLUMNS, TIOCGWINSZ; 0: the output is no terminal, and nothing says. */
+/* Returns the columns of the terminal, from COLUMNS or TIOCGWINSZ; 0 if the output is not a
+ * terminal. */
 unsigned terminal_width(void);
 
 #endif

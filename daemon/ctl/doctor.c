@@ -25,7 +25,7 @@ void doctor_say(struct doctor *doctor, enum doctor_status status, const char *na
 	va_end(args);
 }
 
-/* "0000:17:00.0" at the start of the text, or "17:00.0". */
+/* Parses "0000:17:00.0" or "17:00.0" at the start of the text. */
 static bool take_pci(const char *text, char pci[16])
 {
 	unsigned domain = 0, bus, slot, function;
@@ -41,7 +41,7 @@ static bool take_pci(const char *text, char pci[16])
 	return true;
 }
 
-/* "net_af_packet0,iface=eth0", "packet:eth0": the driver, and the kernel's interface. */
+/* Extracts driver and kernel interface from "net_af_packet0,iface=eth0" or "packet:eth0". */
 static void take_virtual(const char *devargs, struct doctor_port *port)
 {
 	size_t length = strcspn(devargs, ",");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPUs: what the driver says. */
+/* GPUs, as the driver reports them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,8 +35,7 @@ static void say_gpu(struct doctor *doctor, const struct frl_gpu_info *info)
 void doctor_gpus(struct doctor *doctor, const struct frl_gpu_info *infos, size_t n)
 {
 	if (n && infos[0].ordinal < 0) {
-		/* Most machines have none, and want none; this one has the module for it, and CUDA
-		 * was asked. */
+		/* Most machines need no GPU. This one has the kernel module, and CUDA was asked. */
 		if (root_exists(doctor, "/sys/module/nvidia") &&
 			!strstr(infos[0].reason, "FRL_GPU_TIER is off"))
 			doctor_say(doctor, DOCTOR_WARN, "gpu", infos[0].reason,
@@ -47,7 +46,7 @@ void doctor_gpus(struct doctor *doctor, const struct frl_gpu_info *infos, size_t
 	}
 	for (size_t i = 0; i < n; i++)
 		say_gpu(doctor, &infos[i]);
-	/* Of the process, so it is the same for all. */
+	/* A property of the process, so it is the same for all. */
 	if (n && infos[0].loads_lazily)
 		doctor_say(doctor, DOCTOR_OK, "gpu", NULL,
 			"CUDA loads modules lazily: NCCL with FERRULE_GPU=1 needs "

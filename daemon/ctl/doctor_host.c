@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The host: memory, rights, drivers. */
+/* The host: memory, permissions, drivers. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum {
 	NAMES = 16,
-	MEMLOCK_WANTED = 256 << 20, /* what EAL takes by default, twice */
+	MEMLOCK_WANTED = 256 << 20, /* twice what EAL uses by default */
 	PORT_HUGE_MIB = 32,         /* packet buffers for a path MTU of 4096 take half of it */
 	NOFILE_WANTED = 4096,
 	CAP_NET_ADMIN_BIT = 12,
@@ -80,8 +80,8 @@ void doctor_hugepages(struct doctor *doctor)
 			"none are reserved, and none are needed unless FRL_EAL_ARGS asks for them");
 }
 
-/* The value in a line "Max open files  1024  4096  files" of /proc/PID/limits. UINT64_MAX:
- * unlimited. */
+/* Returns the value of a line such as "Max open files 1024 4096 files" of /proc/PID/limits.
+ * UINT64_MAX: unlimited. */
 static bool limit_of(const char *limits, const char *name, bool hard, uint64_t *ret)
 {
 	const char *line = strstr(limits, name);
@@ -147,7 +147,7 @@ void doctor_limits(struct doctor *doctor)
 
 /* ---- devices */
 
-/* Reads the capabilities of a process, by its folder in /proc. False: it cannot be read. */
+/* Reads the capabilities of a process, by its directory in /proc. Returns false if that fails. */
 static bool capabilities_of(const struct doctor *doctor, const char *process, uint64_t *ret)
 {
 	char status[4096];

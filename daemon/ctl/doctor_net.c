@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The fabrics' NICs. */
+/* The NICs of the fabrics. */
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static void check_mtu(struct doctor *doctor, const struct doctor_port *port)
 			port->interface, mtu, fits);
 }
 
-/* The kernel sees what a packet socket takes, as well. */
+/* The kernel also receives the packets that a packet socket receives. */
 static void check_forwarding(struct doctor *doctor, const struct doctor_port *port)
 {
 	static const char *const families[] = { "ipv4", "ipv6" };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * PCI devices of fabrics: the drivers they are bound to, and what that needs of the machine. The
- * library decides by the same facts (drivers/dpdk/pci.c), which this program does not see.
+ * PCI devices of fabrics: their drivers, and the requirements of these. The library decides by the
+ * same facts (drivers/dpdk/pci.c), which this program does not include.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,20 +12,20 @@
 
 enum {
 	GROUPS = 512,
-	CONFIG_SIZE = 1 << 20, /* of a kernel's configuration, which has some 300 KB */
+	CONFIG_SIZE = 1 << 20, /* larger than the kernel's configuration, some 300 KB */
 	CAP_SYS_ADMIN_BIT = 21,
 };
 
 #define TURN_ON "turn it on in the firmware (VT-d, AMD-Vi); Intel may also need intel_iommu=on"
-/* As a parameter of modprobe it has no effect once the module is loaded. */
+/* A parameter of modprobe has no effect once the module is loaded. */
 #define NOIOMMU_ON "modprobe vfio; echo 1 >/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
 #define UNSAFE     "with huge pages and as root (unsafe: the NIC can write everywhere)"
 
 struct holder {
 	char driver[DOCTOR_NAME]; /* of the kernel; "": none */
-	char group[DOCTOR_NAME];  /* the IOMMU's; "": none */
-	bool shares;              /* the kernel keeps the device: nothing is bound */
-	bool by_physical;         /* DPDK uses physical addresses then */
+	char group[DOCTOR_NAME];  /* of the IOMMU; "": none */
+	bool shares;              /* the kernel keeps the device; it need not be bound */
+	bool by_physical;         /* DPDK uses physical addresses with it */
 };
 
 enum support { SUPPORTED, UNSUPPORTED, UNKNOWN };
@@ -38,7 +38,7 @@ static bool is_one_of(const char *driver, const char *const names[], size_t n)
 	return false;
 }
 
-/* Groups of VFIO's noiommu mode are called so. */
+/* Groups of VFIO's noiommu mode have this name. */
 static bool is_real_group(const struct doctor *doctor, const char *group)
 {
 	char name[DOCTOR_NAME] = "";
@@ -78,7 +78,7 @@ unsigned doctor_physical_ports(const struct doctor *doctor)
 
 /* ---- one device */
 
-/* False only when /proc says so. */
+/* Returns false only if /proc shows that the capability is missing. */
 static bool may_see_physical(const struct doctor *doctor)
 {
 	char status[4096];
@@ -184,7 +184,7 @@ static void check_vfio_files(struct doctor *doctor)
 			count ? count - 1 : 0);
 }
 
-/* Whether the kernel's VFIO has a mode without IOMMU. Distributions leave it out. */
+/* Returns whether the kernel's VFIO has a mode without IOMMU. Distributions disable it. */
 static enum support noiommu_mode(const struct doctor *doctor)
 {
 	static char config[CONFIG_SIZE];

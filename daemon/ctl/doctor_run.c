@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The command: what is configured, all checks, and their findings for people and programs. */
+/* The command: reads the configuration, runs all checks, and prints the findings as text or
+ * JSON. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static void check_tls(struct doctor *doctor, const struct config *config)
 			config->tls_certificate, date);
 }
 
-/* The fabrics by the configuration, where this user may read it; true: they are known. */
+/* Reads the fabrics from the configuration, if this user may. Returns true if it has read them. */
 static bool read_config(struct doctor *doctor, const char *path, bool wanted)
 {
 	struct config *config;
@@ -91,7 +92,7 @@ static bool read_config(struct doctor *doctor, const char *path, bool wanted)
 	return true;
 }
 
-/* The daemon; and its fabrics, where its configuration could not be read. */
+/* Checks the daemon, and reads its fabrics if they are not known yet. */
 static void ask_daemon(const struct ctl_options *options, struct doctor *doctor, bool known)
 {
 	const Ctl__DaemonInfo *daemon;
@@ -123,7 +124,7 @@ static void ask_daemon(const struct ctl_options *options, struct doctor *doctor,
 	link_close(&link);
 }
 
-/* Loads and initializes CUDA, where it is. */
+/* Loads and initializes CUDA if it is installed. */
 static void ask_driver(struct doctor *doctor)
 {
 	struct frl_gpu_info *infos;

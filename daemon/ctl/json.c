@@ -77,7 +77,7 @@ static json_t *json_of_value(const ProtobufCFieldDescriptor *field, const void *
 	case PROTOBUF_C_TYPE_FIXED64: return json_of_unsigned(*(const uint64_t *)value);
 	default: return json_integer(*(const uint32_t *)value);
 	}
-	/* Not a number and infinity are no JSON; json_real() gives NULL for them. */
+	/* JSON has no NaN and no infinity; json_real() returns NULL for them. */
 	return real < 0 || real != real || real > 1e300 ? json_null() : json_real(real);
 }
 
@@ -106,7 +106,7 @@ static json_t *json_of_repeated(
 	return list;
 }
 
-/* A field of a oneof that is not the chosen one, or a message that is not there. */
+/* Returns true for a field of a oneof that is not selected, and for a missing message. */
 static bool is_absent(const ProtobufCFieldDescriptor *field, const uint8_t *base)
 {
 	if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages of the control protocol as JSON, by the descriptors that protoc-c makes: field names are
- * those of control.proto and stay. Lists are there even when they are empty; times that never were
- * (negative) are null; lists of counters are objects; bytes are hexadecimal.
+ * Messages of the control protocol as JSON, by the descriptors that protoc-c generates. The field
+ * names are those of control.proto and stable. Empty lists are included; a negative time ("never")
+ * is null; a list of counters is an object; bytes are hexadecimal.
  */
 #ifndef FERRULE_DAEMON_CTL_JSON_H
 #define FERRULE_DAEMON_CTL_JSON_H
@@ -10,10 +10,10 @@
 #include <jansson.h>
 #include <protobuf-c/protobuf-c.h>
 
-/* A new object, the caller's; NULL: no memory. */
+/* Returns a new object that the caller owns; NULL without memory. */
 json_t *json_of_message(const ProtobufCMessage *message);
 
-/* A list of messages, as protobuf-c keeps them. */
+/* Converts a list of messages as protobuf-c stores it. */
 json_t *json_of_list(const void *list, size_t count);
 
 #endif

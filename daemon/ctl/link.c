@@ -28,9 +28,9 @@ static int fail(struct link *link, int error, const char *format, ...)
 	return error;
 }
 
-/* ---- finding it */
+/* ---- search for the daemon */
 
-/* Connects to the first one that there is. The error is that of the first place. */
+/* Connects to the first place with a daemon. The error is that of the first place. */
 static int try_places(struct link *link, const struct daemon_places *places)
 {
 	int first = -ENOTCONN;
@@ -115,7 +115,7 @@ static int send_envelope(struct link *link, const Ctl__Envelope *envelope)
 		await(link, POLLOUT, until_ns))
 		;
 	outgoing_drop(&queue);
-	/* What it said before it hung up is still to be read: it may be the reason. */
+	/* The daemon may have sent the reason before it closed the connection: it is read next. */
 	return 0;
 }
 
@@ -229,7 +229,8 @@ void answer_free(struct answer *answer)
 	*answer = (struct answer){ .parts = NULL };
 }
 
-/* What is no part of an answer is Hello, or Failure without seq: the daemon hangs up. */
+/* A message that does not answer the request is a Hello, or a Failure without seq: the daemon
+ * closes the connection. */
 static int take(struct link *link, Ctl__Envelope *envelope, struct answer *answer, bool *ret_done)
 {
 	int err = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrulectl: sees and steers what ferruled knows. man ferrulectl. */
+/* ferrulectl: displays and controls the state of ferruled. man ferrulectl. */
 #include <errno.h>
 #include <getopt.h>
 #include <locale.h>
@@ -89,7 +89,7 @@ static bool take_seconds(const char *text, double *ret)
 	return end != text && *end == '\0' && *ret >= 0.1 && *ret <= 3600;
 }
 
-/* -1: go on; else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int take_option(struct ctl_options *options, int option, const char *value)
 {
 	switch (option) {
@@ -131,7 +131,7 @@ static int take_option(struct ctl_options *options, int option, const char *valu
 struct command {
 	const char *name;
 	int (*run)(const struct ctl_options *options);
-	bool of_qp; /* takes a queue pair's number */
+	bool of_qp; /* takes a queue pair number */
 };
 
 static const struct command commands[] = {

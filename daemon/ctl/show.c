@@ -105,7 +105,7 @@ struct show {
 	Ctl__QueryKind kind;
 	const struct column *columns;
 	size_t n_columns;
-	const char *none; /* when there is no row; or NULL */
+	const char *none; /* text if there is no row; or NULL */
 };
 
 static const struct show shows[] = {
@@ -149,7 +149,7 @@ int show_ask(const struct show *show, struct link *link, uint32_t qpn, uint32_t 
 
 /* ---- rows in order */
 
-/* By what a row is known: the same in a later report. */
+/* Compares the identity of two rows, which is the same in later reports. */
 static int compare(const json_t *a, const json_t *b)
 {
 	static const char *const numbers[] = { "pid", "port", "qpn", "lease_id" };
@@ -180,7 +180,7 @@ static int compare_rows(const void *a, const void *b)
 	return compare(*(json_t *const *)a, *(json_t *const *)b);
 }
 
-/* A new array of the same objects in order; gives the other one up. */
+/* Returns a new sorted array of the same objects, and releases the old one. */
 static json_t *sorted(json_t *rows)
 {
 	size_t count = json_array_size(rows), i;
@@ -200,7 +200,7 @@ static json_t *sorted(json_t *rows)
 	return array;
 }
 
-/* Processes say their counters themselves: no sum is more than JSON's integers can be. */
+/* Processes report their own counters: limits sums to the range of JSON integers. */
 static void add_counter(json_t *sums, const Ctl__Counter *counter)
 {
 	uint64_t sum = (uint64_t)json_integer_value(json_object_get(sums, counter->name));
@@ -210,7 +210,7 @@ static void add_counter(json_t *sums, const Ctl__Counter *counter)
 	json_object_set_new(sums, counter->name, json_integer((json_int_t)sum));
 }
 
-/* Counters of the daemon and of all ports, added up by name. */
+/* Adds the counters of the daemon and of all ports by name. */
 static json_t *sum_up(const Ctl__Report *report)
 {
 	json_t *sums = json_object(), *rows = json_array(), *value;
@@ -231,7 +231,7 @@ static json_t *sum_up(const Ctl__Report *report)
 	return rows;
 }
 
-/* The rows of a table, in order. */
+/* Returns the rows of a table, in order. */
 static json_t *rows_of(const struct show *show, const struct answer *answer)
 {
 	const Ctl__Report *report = &answer->report;
@@ -248,7 +248,7 @@ static json_t *rows_of(const struct show *show, const struct answer *answer)
 	}
 }
 
-/* For each row the one of `before` that is the same, or null. */
+/* Returns for each row the matching row of `before`, or null. */
 static json_t *match(const json_t *rows, const json_t *before)
 {
 	json_t *list = json_array(), *row;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the daemon reports, shown to people (tables) and programs (JSON). */
+/* Reports of the daemon, as tables and as JSON. */
 #ifndef FERRULE_DAEMON_CTL_SHOW_H
 #define FERRULE_DAEMON_CTL_SHOW_H
 
@@ -13,11 +13,11 @@
 struct show_options {
 	bool json;
 	bool wide;
-	unsigned width; /* of the terminal; 0: none */
-	unsigned lines; /* 0: as many as there are */
+	unsigned width; /* of the terminal; 0: not a terminal */
+	unsigned lines; /* 0: all */
 };
 
-/* A table of `ferrulectl NAME`; NULL: there is none of that name. */
+/* A table of `ferrulectl NAME`. show_find() returns NULL for an unknown name. */
 struct show;
 const struct show *show_find(const char *name);
 const char *show_name(const struct show *show);
@@ -25,13 +25,13 @@ const char *show_name(const struct show *show);
 int show_ask(const struct show *show, struct link *link, uint32_t qpn, uint32_t pid,
 	struct answer *answer);
 
-/* `before`: an earlier answer, `seconds` ago, for rates; or NULL. */
+/* `before`: an answer from `seconds` ago, to compute rates; or NULL. */
 void show_print(FILE *out, const struct show *show, const struct show_options *options,
 	const struct answer *answer, const struct answer *before, double seconds);
 
 json_t *show_json(const struct show *show, const struct answer *answer);
 
-/* Prints a JSON text and gives it up: on one line, or indented. */
+/* Prints a JSON text on one line, or indented, and releases it. */
 void print_json(FILE *out, json_t *json, bool one_line);
 
 #endif

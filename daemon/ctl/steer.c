@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is asked once: tables, kill-qp, drain, why. */
+/* Commands with a single request: tables, kill-qp, drain, why. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ int report_error(const struct ctl_options *options, int error, const char *text)
 	return exit_of(error);
 }
 
-/* Asks one thing of a daemon that is found for it. The answer is the caller's if there is one. */
+/* Connects to the daemon and sends one request. On success the caller owns the answer. */
 static int ask(const struct ctl_options *options, Ctl__Envelope *envelope, struct answer *answer,
 	int *ret_exit)
 {
@@ -127,7 +127,7 @@ static void say_drained(const struct ctl_options *options, const Ctl__DaemonInfo
 			daemon->processes);
 }
 
-/* Asks every half second until no connection and no port is left. */
+/* Polls twice a second until no connection and no port is left. */
 static int wait_until_empty(const struct ctl_options *options)
 {
 	const struct show *stats = show_find("stats");
@@ -153,7 +153,7 @@ static int wait_until_empty(const struct ctl_options *options)
 			fflush(stdout);
 			told = left;
 			if (left && !daemon->draining[0])
-				left = 0; /* somebody has undone it */
+				left = 0; /* another operator has ended the drain */
 		}
 		answer_free(&answer);
 		if (!err && (!left || ferror(stdout)))

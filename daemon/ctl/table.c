@@ -137,13 +137,13 @@ void table_cell(
 
 		value = table->seconds > 0 && value > then ? (value - then) / table->seconds : 0;
 		if (value > 0 && value < 1)
-			value = 1; /* something moves, if slowly */
+			value = 1; /* above zero, if slow */
 		value = (double)(uint64_t)(value + 0.5);
 	}
 	format_number(column->cell, value, text, CELL_SIZE);
 }
 
-/* ---- the whole */
+/* ---- the table */
 
 static void title_of(
 	const struct table *table, const struct column *column, char *text, size_t size)
@@ -172,7 +172,7 @@ static void measure(const struct table *table, unsigned widths[COLUMNS_MAX])
 	}
 }
 
-/* Drops columns (their width becomes 0) until the rest fits. */
+/* Removes columns (sets their width to 0) until the rest fits. */
 static void fit(const struct table *table, unsigned widths[COLUMNS_MAX])
 {
 	for (;;) {
@@ -194,7 +194,7 @@ static void fit(const struct table *table, unsigned widths[COLUMNS_MAX])
 	}
 }
 
-/* A row of the table, or the titles; nothing is beyond the width. */
+/* Prints a row of the table, or the titles, within the width. */
 static void print_line(FILE *out, const struct table *table, const unsigned widths[COLUMNS_MAX],
 	size_t row, bool titles)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A table that is shown again and again, with counters as rates: in place on a terminal, else one
- * table after the other. It changes no setting of the terminal, so that ^C may end it at any time.
+ * A table that is refreshed, with counters as rates: in place on a terminal, else one table after
+ * the other. It changes no terminal setting, so that ^C may end it at any time.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,8 +33,8 @@ static void print_head(FILE *out, const struct show *show, const char *host)
 	fprintf(out, "%s  %s  %s  (^C ends)\n\n", text, host, show_name(show));
 }
 
-/* In place: each line's rest is cleared, then what is below; nothing flickers. No more than the
- * screen holds, or it would scroll. */
+/* Draws in place: clears the rest of each line, then the lines below. This does not flicker. The
+ * text is limited to the screen, which would scroll otherwise. */
 static void draw(const char *text, unsigned lines)
 {
 	const char *line = text, *end;
@@ -58,7 +58,7 @@ static unsigned terminal_lines(void)
 	return size.ws_row;
 }
 
-/* `answer` NULL: there is no daemon at the moment, as `error` says. */
+/* `answer` NULL: there is no daemon at the moment; `error` has the reason. */
 static void refresh(const struct ctl_options *options, const struct show *show,
 	struct answer *answer, const struct answer *before, double seconds, const char *error)
 {
@@ -90,7 +90,7 @@ static void refresh(const struct ctl_options *options, const struct show *show,
 	fflush(stdout);
 }
 
-/* Connects again when the daemon was started anew. */
+/* Reconnects if the daemon was restarted. */
 static int ask(struct link *link, const struct ctl_options *options, const struct show *show,
 	struct answer *answer)
 {
@@ -131,7 +131,7 @@ int command_watch(const struct ctl_options *options, const struct show *show)
 			then_ns = now_ns;
 			round++;
 		} else if (err == -ENOTCONN && round && isatty(STDOUT_FILENO)) {
-			/* It may be on its way back. */
+			/* The daemon may be restarting. */
 			refresh(options, show, NULL, NULL, 0, link.error);
 			before = NULL;
 			due_ns = now_ns + interval_ns;

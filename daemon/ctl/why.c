@@ -15,7 +15,7 @@ enum {
 	PSN_HALF = 0x800000,
 };
 
-#define STALE_S 1.0 /* a process that publishes when it is asked to is no older */
+#define STALE_S 1.0 /* older than any page of a process that publishes on request */
 
 static const char *const waits[] = {
 #define WAIT_TEXT(name, what, hint) what,
@@ -37,7 +37,7 @@ static const struct {
 #undef COUNTER
 };
 
-/* As the daemon names it; -1: this release does not know it. */
+/* Returns the state's index; -1 if this release does not know it. */
 static int wait_of(const Ctl__QpInfo *qp)
 {
 	int i;
@@ -60,8 +60,8 @@ struct why_direction why_compare(uint32_t send_psn, uint32_t acked_psn, uint32_t
 	uint32_t accepted = (recv_psn - acked_psn) & PSN_MASK;
 	struct why_direction direction = { .disagree = accepted > window };
 
-	/* The views are not of one moment: the receiver may be a little ahead of what the sender
-	 * had sent, or behind what it knew to be acknowledged. */
+	/* The views were taken at different times. The receiver may be ahead of what the sender had
+	 * sent, or behind what the sender knew to be acknowledged. */
 	if (direction.disagree && ((recv_psn - send_psn) & PSN_MASK) < 4096) {
 		direction.disagree = false;
 		direction.unheard = window;
@@ -218,7 +218,7 @@ static void say_drops(struct why *why, const Ctl__QpInfo *qp, const char *whose)
 	for (i = 0; i < qp->n_port_drops && length < sizeof(text); i++) {
 		const Ctl__Counter *drops = qp->port_drops[i];
 
-		/* Frames of others are no loss. */
+		/* Frames for other hosts are no loss. */
 		if (drops->value && strcmp(drops->name, "drop_not_for_us") != 0)
 			length += (size_t)snprintf(text + length, sizeof(text) - length,
 				"%s%llu %s (%s)", length ? ", " : "",
@@ -317,7 +317,7 @@ static void conclude_rnr(struct why *why, const Ctl__QpInfo *peer)
 			"to.");
 }
 
-/* Packets are outstanding and no answer comes. */
+/* Packets are outstanding and no answer arrives. */
 static void conclude_silence(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *peer)
 {
 	struct why_direction way = { false, 0, 0 };
@@ -362,7 +362,7 @@ static void conclude_read(struct why *why, const Ctl__QpInfo *peer)
 		conclude(why, "The peer's responder owes the answer to a READ or an atomic.");
 }
 
-/* What is known without looking at what it waits for. False: nothing. */
+/* Concludes from the states of both ends alone. Returns false if these say nothing. */
 static bool conclude_plainly(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *peer)
 {
 	char stale[32];
@@ -392,11 +392,11 @@ static bool conclude_plainly(struct why *why, const Ctl__QpInfo *qp, const Ctl__
 	return true;
 }
 
-/* It sends the same again and again, and is told each time that the receiver is not ready: between
- * two tries it waits for an acknowledgement. */
+/* Returns true if the queue pair sends the same message repeatedly and gets an RNR NAK each time.
+ * Between two tries it waits for an acknowledgement. */
 static bool is_turned_away(const Ctl__QpInfo *qp, const Ctl__QpInfo *peer)
 {
-	/* When the page was written, that is: both times have gone on since. */
+	/* Both times as of the page, since they have grown since then. */
 	double waited = qp->waiting_s - qp->published_age_s;
 	double idle = qp->idle_rx_s - qp->published_age_s;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a queue pair waits for, in sentences. Pure: what both ends say about themselves comes in,
- * text goes out.
+ * Explains in sentences what a queue pair waits for. Pure: takes the reports of both ends, and
+ * writes text.
  */
 #ifndef FERRULE_DAEMON_CTL_WHY_H
 #define FERRULE_DAEMON_CTL_WHY_H
@@ -16,14 +16,14 @@ enum {
 	WHY_TEXT = 400,
 };
 
-/* How far the packets of one direction have come, by both ends' PSNs. */
+/* The progress of packets in one direction, from the PSNs of both ends. */
 struct why_direction {
-	bool disagree;    /* the receiver expects none of what the sender may still send */
-	uint32_t missing; /* sent, and not accepted: lost, or under way */
-	uint32_t unheard; /* accepted, and the sender does not know it */
+	bool disagree;    /* the receiver expects none of the PSNs that the sender may still send */
+	uint32_t missing; /* sent, not accepted: lost, or under way */
+	uint32_t unheard; /* accepted, but not acknowledged to the sender */
 };
 
-/* `send_psn`, `acked_psn` of the sender; `recv_psn` of the receiver. */
+/* `send_psn`, `acked_psn`: of the sender; `recv_psn`: of the receiver. */
 struct why_direction why_compare(uint32_t send_psn, uint32_t acked_psn, uint32_t recv_psn);
 
 struct why {
@@ -32,7 +32,7 @@ struct why {
 	char diagnosis[WHY_TEXT];
 };
 
-/* `conn` and `peer` may be NULL; then `peer_error` says why there is no view of the peer's. */
+/* `conn` and `peer` may be NULL. Without `peer`, `peer_error` is the reason. */
 void why_explain(struct why *why, const Ctl__QpInfo *qp, const Ctl__ConnInfo *conn,
 	const Ctl__QpInfo *peer, const char *peer_error);
 
