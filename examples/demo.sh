@@ -19,7 +19,7 @@ else
 	# Without Check (the tests install it) the tests are left out.
 	[ -f build/build.ninja ] || meson setup build -Dtests=auto
 	ninja -C build
-	allreduce=build/examples/ferrule-allreduce
+	allreduce=build/tools/ferrule-allreduce
 	has_dpdk=$(find build -maxdepth 1 -name ferrule-dpdk.so)
 fi
 

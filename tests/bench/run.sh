@@ -35,7 +35,7 @@ if [ "$(option buildtype)" != release ] || [ "$(option b_sanitize)" != none ]; t
 		"folder, or 'meson configure $build -Dbuildtype=release -Db_sanitize=none'" >&2
 	exit 1
 fi
-ninja -C "$build" --quiet examples/ferrule-bench examples/ferrule-pingpong daemon/ferruled \
+ninja -C "$build" --quiet tools/ferrule-bench tools/ferrule-pingpong daemon/ferruled \
 	tests/bench/bench_local tests/bench/bench_memif tests/bench/bench_protocol \
 	tests/bench/bench_wake \
 	tests/daemon-client

@@ -59,8 +59,8 @@ done
 find_gpu
 find_cuda
 find_sanitizer
-programs=("$build"/examples/{ferrule-allreduce,ferrule-bench,ferrule-info,ferrule-pingpong}
-	"$build/examples/gpu_allreduce" "$build/daemon/ferruled" "$build/daemon/ctl/ferrulectl")
+programs=("$build"/tools/{ferrule-allreduce,ferrule-bench,ferrule-info,ferrule-pingpong}
+	"$build/tools/gpu_allreduce" "$build/daemon/ferruled" "$build/daemon/ctl/ferrulectl")
 for file in "${programs[@]}"; do
 	[ -r "$file" ] || cannot "$file is not built; see --build"
 done
@@ -81,7 +81,7 @@ export CUDA_VISIBLE_DEVICES=$gpu_number
 
 # Ends a row in which an event never comes.
 [ -n "$rehearsal" ] || export FRL_TEST_LIMIT=30
-export FRL_BIN=$build/examples
+export FRL_BIN=$build/tools
 own_machine=unwanted
 # shellcheck source=tests/system/lib.sh
 . tests/system/lib.sh
@@ -273,7 +273,7 @@ about() {
 # probe: what Ferrule finds, all of it in the logs.
 probe() {
 	limited 60 "$build/daemon/ctl/ferrulectl" doctor >"$temp/doctor.out" 2>&1 || true
-	limited 60 "$build/examples/ferrule-info" >"$temp/info.out" 2>&1 || true
+	limited 60 "$build/tools/ferrule-info" >"$temp/info.out" 2>&1 || true
 	keep_logs doctor
 	keep_logs info
 	grep -iE 'gpu|cuda' "$temp/doctor.out" | sed 's/[[:blank:]]*$//' | head -n 12 || true
@@ -305,7 +305,7 @@ echo '```'
 probe
 echo
 
-gpu_allreduce=$build/examples/gpu_allreduce
+gpu_allreduce=$build/tools/gpu_allreduce
 row threads-2 60 "allreduce, 2 threads" step "$gpu_allreduce" 2 1000003
 # The rules of the driver that the double follows, and all tests rely on.
 unit_row cuda_rules gpu

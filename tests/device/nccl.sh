@@ -114,7 +114,7 @@ done
 [ -n "$library" ] || cannot "there is no libnccl in: ${places[*]:-(no folder)}; see --nccl"
 
 plugin=$build/libnccl-net-ferrule.so
-programs=("$build"/examples/ferrule-{allreduce,bench,pingpong} "$build/daemon/ferruled")
+programs=("$build"/tools/ferrule-{allreduce,bench,pingpong} "$build/daemon/ferruled")
 for file in "$plugin" "${programs[@]}"; do
 	[ -r "$file" ] || cannot "$file is not built; see --build"
 done
@@ -127,7 +127,7 @@ export LD_LIBRARY_PATH=$own_libraries
 
 # Ends a row in which an event never comes.
 [ -n "$rehearsal" ] || export FRL_TEST_LIMIT=30
-export FRL_BIN=$build/examples
+export FRL_BIN=$build/tools
 own_machine=unwanted
 # shellcheck source=tests/system/lib.sh
 . tests/system/lib.sh

@@ -18,7 +18,7 @@ fi
 build=$(cd "$1" && pwd)
 folder=$2
 source_root=$(cd "$(dirname "$0")/../.." && pwd)
-programs=(examples/ferrule-allreduce examples/ferrule-bench examples/ferrule-pingpong
+programs=(tools/ferrule-allreduce tools/ferrule-bench tools/ferrule-pingpong
 	daemon/ferruled)
 
 for file in libnccl-net-ferrule.so "${programs[@]}"; do
@@ -45,7 +45,7 @@ done
 # The rank, built: for a machine without a compiler. It wants the NCCL of its build.
 [ ! -x "$build/tests/nccl/nccl-check" ] || take tests/nccl/nccl-check
 # For gpu.sh, as far as it is built. Never tests/fakes/cuda: there is a driver.
-for file in examples/ferrule-info examples/gpu_allreduce daemon/ctl/ferrulectl \
+for file in tools/ferrule-info tools/gpu_allreduce daemon/ctl/ferrulectl \
 	tests/bench/bench_gpu tests/nccl/nccl-harness \
 	tests/unit/test_gpu tests/unit/test_comm tests/unit/test_nccl; do
 	[ -x "$build/$file" ] || continue

@@ -19,7 +19,7 @@ usage() {
 
 	  --device NAME    libibverbs' device: mlx5_0, or mlx5_0/2 (default: the first usable one)
 	  --ip ADDRESS     the address to use on it, where it has several
-	  --bin FOLDER     where the programs are (default: build/examples, or PATH)
+	  --bin FOLDER     where the programs are (default: build/tools, or PATH)
 	  --tests FOLDER   where the tests of the API are (default: build/tests/unit; none: they are
 	                   left out)
 	  --perftest PORT  TCP port of perftest's meetings (default: 18515)
@@ -78,8 +78,8 @@ if [ -z "$role" ]; then
 fi
 
 here=$(cd "$(dirname "$0")/../.." && pwd)
-if [ -z "$bin" ] && [ -x "$here/build/examples/ferrule-pingpong" ]; then
-	bin=$here/build/examples
+if [ -z "$bin" ] && [ -x "$here/build/tools/ferrule-pingpong" ]; then
+	bin=$here/build/tools
 fi
 [ -n "$tests" ] || tests=$here/build/tests/unit
 [ -z "$bin" ] || PATH=$bin:$PATH

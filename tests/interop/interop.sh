@@ -11,13 +11,13 @@
 # name matches; more than once; a pcap of the packets; Ferrule's counters; rxe against rxe in two
 # guests, to see that what is expected of rxe is what it does. Needs root for the taps: they, and
 # all processes, are in namespaces that end with the test. FRL_INTEROP_DIR, FRL_BIN: build folders
-# of tests/interop and examples, from meson. Skipped with status 77 and the reason where something
+# of tests/interop and tools, from meson. Skipped with status 77 and the reason where something
 # is missing, but never with CI=true: there it must run.
 # shellcheck source=tests/interop/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 build=${FRL_INTEROP_DIR:-$here/../../build/tests/interop}
-bin=${FRL_BIN:-$here/../../build/examples}
+bin=${FRL_BIN:-$here/../../build/tools}
 
 need_namespaces
 for program in "$build/ferrule-peer" "$bin/ferrule-pingpong"; do

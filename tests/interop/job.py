@@ -42,7 +42,7 @@ class Job:
             f">{self.file(rank, 'said')} 2>&1; echo $? >{self.file(rank, 'status')}) &")
 
     def start_here(self, rank, device):
-        command = [os.path.join(self.hosts.build, "examples", self.program),
+        command = [os.path.join(self.hosts.build, "tools", self.program),
                    *self.options.split(), "--rank", str(rank), "--job", self.name,
                    *device.split()]
         self.here[rank] = subprocess.Popen(

@@ -42,7 +42,7 @@ def start_peer(guest):
 
 def check_capture(path, build):
     """Every packet at the first guest's NIC has an ICRC that is right."""
-    out = subprocess.run([f"{build}/examples/ferrule-pcap", path], capture_output=True, text=True,
+    out = subprocess.run([f"{build}/tools/ferrule-pcap", path], capture_output=True, text=True,
                          check=True).stdout
     counts = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", out)}
     if not counts["roce"] or counts["bad_icrc"]:

@@ -21,11 +21,11 @@ interop=$build/tests/interop
 programs=("$interop/ferrule-peer" "$interop/huge-holes" "$build/daemon/ferruled"
 	"$build/daemon/ctl/ferrulectl" "$build/tests/unit/test_dpdk" "$build/ferrule-dpdk.so")
 for name in info pingpong allreduce bench; do
-	programs+=("$build/examples/ferrule-$name")
+	programs+=("$build/tools/ferrule-$name")
 done
 
 need_namespaces
-for program in "${programs[@]}" "$interop/rxe-peer" "$build/examples/ferrule-pcap"; do
+for program in "${programs[@]}" "$interop/rxe-peer" "$build/tools/ferrule-pcap"; do
 	[ -x "$program" ] || skip "SKIP: $program is not built"
 done
 folder=$(mktemp -d)

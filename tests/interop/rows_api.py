@@ -100,7 +100,7 @@ def info_here(program):
 
 def rows(guest, build):
     yield ("ferrule-info: local fabric, here", info_here,
-           (os.path.join(build, "examples/ferrule-info"),))
+           (os.path.join(build, "tools/ferrule-info"),))
     yield "ferrule-info: usable", info, (guest, "", 0, "verbs:rxe0 usable active 10.9.0.2",
                                          "4096", "eth0")
     yield "unit tests of the API", all_known, (build,)

@@ -65,7 +65,7 @@ class Gradients:
         if ranks not in self.sums:
             output = os.path.join(self.folder, "local%r")
             done = subprocess.run(
-                [os.path.join(self.hosts.build, "examples/ferrule-allreduce"), "-n", str(ranks),
+                [os.path.join(self.hosts.build, "tools/ferrule-allreduce"), "-n", str(ranks),
                  "--input", os.path.join(self.data, INPUT), "--output", output],
                 env={**self.hosts.environment, **SETTINGS, "FRL_ALGO": "ring"}, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False)

@@ -154,7 +154,7 @@ def connect_by_name(hosts, kind):
 def pingpong(hosts, kind):
     """SEND and WRITE of ferrule-pingpong, every byte checked."""
     plan = f"--verify --sizes 8,5000,256K --iters 20 --wait {SECONDS}"
-    program, device = "examples/ferrule-pingpong", "--port verbs:rxe0"
+    program, device = "tools/ferrule-pingpong", "--port verbs:rxe0"
     if kind == "guest asks":
         server = hosts.start(program, "--listen", "pp", "--wait", str(SECONDS))
         try:

@@ -114,7 +114,7 @@ def gradients(guests, options):
     """The example's, summed by the guests and by processes of this machine: the same bytes."""
     expected = f"{options.folder}/sum%r.safetensors"
     subprocess.run(
-        [f"{options.build}/examples/ferrule-allreduce", "-n", "2", "--input",
+        [f"{options.build}/tools/ferrule-allreduce", "-n", "2", "--input",
          f"{options.data}/rank%r.safetensors", "--output", expected], check=True,
         stdout=subprocess.DEVNULL)
     logs = [begin(guest, f"ferrule-allreduce -n 2 --rank {rank} --job sum@{guests[0].control} "

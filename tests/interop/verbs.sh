@@ -20,7 +20,7 @@ programs=("$tests/interop/rxe-peer" "$tests/interop/ferrule-peer" "$tests/cm-pee
 	"$build/daemon/ferruled" "$build/libnccl-net-ferrule.so")
 [ ! -e "$build/ferrule-dpdk.so" ] || programs+=("$build/ferrule-dpdk.so")
 for name in info pingpong allreduce bench; do
-	programs+=("$build/examples/ferrule-$name")
+	programs+=("$build/tools/ferrule-$name")
 done
 
 need_namespaces

@@ -42,7 +42,7 @@ while [ $# -gt 0 ]; do
 	esac
 	shift 2
 done
-export FRL_BIN=$build/examples
+export FRL_BIN=$build/tools
 own_machine=unwanted
 keep_settings='FERRULE_.*|FRL_.*|NCCL_.*'
 # shellcheck source=tests/system/lib.sh

@@ -5,7 +5,8 @@
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-mapfile -t files < <(source_files '*.md' '*.[1-8]' -- docs examples | grep -v '^docs/decisions/')
+mapfile -t files < <(source_files '*.md' '*.[1-8]' -- docs tools examples |
+	grep -v '^docs/decisions/')
 [ ! -f README.md ] || files+=(README.md)
 [ ${#files[@]} -gt 0 ] || exit 0
 functions=$(find lib/include -name '*.h' -exec grep -ho 'frl_[a-z0-9_]*(' {} + | sort -u)

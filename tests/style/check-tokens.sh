@@ -32,7 +32,7 @@ function forbid(text, pattern, reason) {
 ' "${files[@]}" || status=1
 
 mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers gpudirect collectives nccl daemon \
-	examples)
+	tools examples)
 [ ${#files[@]} -eq 0 ] || awk "$awk_code"'
 FNR == 601 { finding("the file has more than 600 lines: it may have gained a second noun") }
 FNR == 1 { start = 0 }

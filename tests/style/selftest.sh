@@ -21,7 +21,7 @@ new_tree() {
 	tree=$temp/tree
 	rm -rf "$tree"
 	mkdir -p "$tree"/lib/{include/ferrule,base,wire,protocol,engine}
-	mkdir -p "$tree"/{drivers/dpdk,collectives,examples,scripts}
+	mkdir -p "$tree"/{drivers/dpdk,collectives,examples,scripts,tools/{common,info}}
 	cp "$here/../../.clang-format" "$tree/"
 	cat >"$tree/lib/include/ferrule/error.h" <<-'END'
 		/* SPDX-License-Identifier: BSD-3-Clause */
@@ -114,6 +114,9 @@ c_sample check-layers collectives/shm/a.c '#include "collectives/net/steps.h"'
 c_sample check-layers collectives/gpu/a.c '#include "collectives/net/steps.h"'
 c_sample check-layers collectives/net/a.c '#include "collectives/api/internal.h"'
 c_sample check-layers examples/a.c '#include "lib/base/error.h"'
+c_sample check-layers examples/a.c '#include "tools/common/common.h"'
+c_sample check-layers tools/common/a.c '#include "lib/base/error.h"'
+c_sample check-layers tools/info/a.c '#include "tools/bench/bench.h"'
 c_sample check-layers lib/base/a.c '#include "error.h"'
 c_sample check-layers lib/base/a.c '#include "../wire/psn.h"'
 new_tree
@@ -138,14 +141,14 @@ c_sample check-tokens lib/base/a.c 'int a = sprintf(b, "x");'
 for word in TODO FIXME XXX; do
 	c_sample check-tokens lib/base/a.c "/* $word: later */"
 done
-c_sample check-tokens examples/a.c 'int f(void)' '{' '    return 0;'
-c_sample check-tokens examples/a.c 'int a; '
-c_sample check-tokens examples/a.c "int $(printf 'a%.0s' {1..100});"
-c_sample check-tokens examples/a.c "$(printf '\t%.0s' {1..12})int a;"
+c_sample check-tokens tools/common/a.c 'int f(void)' '{' '    return 0;'
+c_sample check-tokens tools/common/a.c 'int a; '
+c_sample check-tokens tools/common/a.c "int $(printf 'a%.0s' {1..100});"
+c_sample check-tokens tools/common/a.c "$(printf '\t%.0s' {1..12})int a;"
 mapfile -t lines < <(repeat 600 'int a;')
-c_sample check-tokens examples/a.c "${lines[@]}"
+c_sample check-tokens tools/common/a.c "${lines[@]}"
 mapfile -t lines < <(repeat 69 $'\ta();')
-c_sample check-tokens examples/a.c 'static int *f(int a)' '{' "${lines[@]}" '}'
+c_sample check-tokens tools/common/a.c 'static int *f(int a)' '{' "${lines[@]}" '}'
 new_tree
 echo 'int a;' >"$tree/lib/base/a.c"
 rejects check-tokens lib/base/a.c:1

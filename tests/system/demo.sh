@@ -27,7 +27,7 @@ module=:
 ! has_dpdk || module="ln -sfn '$bin/../ferrule-dpdk.so' \"\$2/\""
 # shellcheck disable=SC2016
 fake "$temp/fake/meson" <<<'mkdir -p "$2" && : >"$2/build.ninja"'
-fake "$temp/fake/ninja" <<<"ln -sfn '$bin' \"\$2/examples\"; $module"
+fake "$temp/fake/ninja" <<<"ln -sfn '$bin' \"\$2/tools\"; $module"
 
 # runs NAME CALL...: the demonstration makes these calls, and all ranks have the right sums.
 runs() {

@@ -14,7 +14,7 @@ set -eu
 system_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=tests/system/clean_env.sh
 . "$system_root/tests/system/clean_env.sh"
-bin=${FRL_BIN:-$system_root/build/examples}
+bin=${FRL_BIN:-$system_root/build/tools}
 # shellcheck disable=SC2034
 data=${FRL_DATA:-$system_root/examples/data}
 # shellcheck source=tests/system/machine.sh

@@ -156,7 +156,7 @@ class Hosts:
 
     def ferrule(self, port, size, iters, cpus):
         """GB/s of RDMA WRITEs, and the share that was lost."""
-        program, before = f"{self.build}/examples/ferrule-pingpong", self.counters()
+        program, before = f"{self.build}/tools/ferrule-pingpong", self.counters()
         ends = [["--port", port, "--ip", f"10.1.1.{n}/24"] for n in (1, 2)]
         serve = own([program, "--listen", "speed", *ends[0]])
         ask = own([program, "--connect", "10.9.2.1:speed", "--op", "write", "--test", "bandwidth",

@@ -38,7 +38,7 @@ def kill_and_wait(pid, process):
 
 def peer_of_ferrule(b):
     """A process whose peer is killed has said who is gone, and has ended."""
-    program = f"{b.build}/examples/ferrule-pingpong"
+    program = f"{b.build}/tools/ferrule-pingpong"
     connect = [program, "--connect", "localhost:speed", "--op", "send", "--test", "latency",
                "--sizes", "8,64M", "--iters", "1000"]
     with daemon(b) as control:
@@ -79,7 +79,7 @@ def kill_a_rank(job, program):
 
 
 def rank_of_ferrule(b):
-    with Pair(own([f"{b.build}/examples/ferrule-bench", "-n", str(RANKS), "--min", "4K", "--max",
+    with Pair(own([f"{b.build}/tools/ferrule-bench", "-n", str(RANKS), "--min", "4K", "--max",
                    "4M", "--iters", "0", "--repeat", "1000000"])) as job:
         took = kill_a_rank(job, "ferrule-bench")
         job.wait_for(r"rank \d")

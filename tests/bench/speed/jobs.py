@@ -151,7 +151,7 @@ def rows_of_mpi(text):
 
 
 def ferrule_allreduce(build, ranks, sweep, cpus, repeat=1):
-    out = run(own([f"{build}/examples/ferrule-bench", "-n", str(ranks), *sweep.options(),
+    out = run(own([f"{build}/tools/ferrule-bench", "-n", str(ranks), *sweep.options(),
                    "--repeat", str(repeat), "--json", "-"]), cpus)
     results = json.loads(out)["results"]
     return tuple({row["size"]: row[place]["time_us"] for row in results if row.get(place)}
@@ -208,7 +208,7 @@ def pingpong_tables(text):
 def pingpong(build, operation, test, size, cpus, *more, iters=None):
     """One row of `ferrule-pingpong --local`, as numbers in the order of its columns."""
     count = [] if iters is None else ["--iters", str(iters)]
-    out = run(own([f"{build}/examples/ferrule-pingpong", "--local", "--op", operation, "--test",
+    out = run(own([f"{build}/tools/ferrule-pingpong", "--local", "--op", operation, "--test",
                    test, "--sizes", str(size), *count, *more]), cpus)
     name = "SEND" if operation == "send" else "RDMA WRITE"
     return pingpong_tables(out)[(name, test)][size]

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/bench_layout.h"
-#include "examples/bench_number.h"
-#include "examples/bench_values.h"
+#include "tools/bench/layout.h"
+#include "tools/common/number.h"
+#include "tools/bench/values.h"
 #include "tests/fixtures/program.h"
 
 enum { SIZE_MAX_ELEM = 8, MAX_COUNT = 1000 };

@@ -6,7 +6,7 @@
 
 #include <pcap/dlt.h>
 
-#include "examples/pcap_frame.h"
+#include "tools/pcap/frame.h"
 #include "tests/fixtures/program.h"
 #include "tests/vectors/frame.h"
 

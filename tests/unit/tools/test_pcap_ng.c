@@ -6,7 +6,7 @@
 
 #include <pcap/dlt.h>
 
-#include "examples/pcap_ng.h"
+#include "tools/pcap/pcapng.h"
 #include "lib/base/bytes.h"
 #include "tests/fixtures/program.h"
 

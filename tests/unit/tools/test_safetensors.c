@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "examples/safetensors.h"
+#include "tools/allreduce/safetensors.h"
 
 #include "tests/fixtures/program.h"
 

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "examples/train_data.h"
-#include "examples/train_net.h"
-#include "examples/train_random.h"
+#include "tools/train/data.h"
+#include "tools/train/net.h"
+#include "tools/common/random.h"
 #include "tests/fixtures/program.h"
 
 enum { MAX_BATCH = 40, MAX_PARAMETERS = 20000, MAX_INPUTS = 64, MAX_TEXT = 400 };

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How far off a result may be that is not exact. With the unit roundoff u, half the distance of 1
+ * to the next number: k roundings of a sum are off by ((1 + u)^k - 1) * sum |x_i| at most
+ * (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, chapters 3 and 4).
+ *
+ * SUM			k = n - 1 roundings, in any order.
+ * AVG			also the division, and n as the type has it.
+ * PROD			k = n - 1 of the product instead of the sum.
+ * wires of 16 bits	n roundings to the wire's type: n * u * sum |x_i| * (1 + n * u). MAX and
+ *			MIN: one, as the largest of rounded numbers is the largest one rounded.
+ * wire int8		once what each rank but one gives and once the result, with the largest of
+ *			their blocks: (sum of amax_i + amax of the result) / 254 * (1 + 2^-7) * (1 +
+ *			2^-14), see <ferrule/reduce.h>. Where blocks begin is not known here, so it
+ *			is the largest of all blocks that could hold the element. MAX and MIN: the
+ *			largest error of a rank, and the result's. PROD: factors that are larger by
+ *			their errors, and the result's.
+ *
+ * Below the type's normal numbers errors are absolute.
+ */
+#include "tools/bench/values.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "tools/bench/layout.h"
+#include "tools/common/number.h"
+
+/* An input as it is summed up: with its scalar. */
+static long double term(const struct bench_values *v, int rank, size_t place)
+{
+	const uint8_t *at = bench_values_of(v, rank) + place * v->elem_size;
+	long double x = number_decode(v->dtype, number_load(at, v->elem_size));
+
+	return v->redop == FRL_PREMUL_SUM ? x * number_decode(v->dtype, v->scalars[rank]) : x;
+}
+
+/* The largest of the blocks that each element could belong to; rows repeat. Windows of twice the
+ * width each time. */
+static void spread(const long double row[], long double largest[])
+{
+	long double of[BENCH_PERIOD];
+
+	memcpy(of, row, sizeof(of));
+	for (size_t width = 1; width < FRL_WIRE_BLOCK; width *= 2) {
+		for (size_t i = 0; i < BENCH_PERIOD; i++)
+			largest[i] = fmaxl(of[i], of[(i + width) % BENCH_PERIOD]);
+		memcpy(of, largest, sizeof(of));
+	}
+	for (size_t i = 0; i < BENCH_PERIOD; i++)
+		largest[i] = fmaxl(
+			of[i], of[(i + BENCH_PERIOD - FRL_WIRE_BLOCK + 1) % BENCH_PERIOD]);
+}
+
+static long double roundoff(enum frl_wire wire)
+{
+	return wire == FRL_WIRE_FLOAT16 ? 0x1p-11L : 0x1p-8L;
+}
+
+/* Half of the wire's smallest number. */
+static long double smallest(enum frl_wire wire)
+{
+	return wire == FRL_WIRE_FLOAT16 ? 0x1p-25L : 0x1p-134L;
+}
+
+/* What encoding once does to an element in a block whose largest is `largest`. */
+static long double block_error(long double largest)
+{
+	return largest / 254 * (1 + 0x1p-7L) * (1 + 0x1p-14L) + 0x1p-126L;
+}
+
+/* `size`: of what is rounded. */
+static void sum_up(
+	const struct bench_values *v, size_t place, long double *ret_result, long double *ret_size)
+{
+	long double result = term(v, 0, place), size = fabsl(result);
+
+	for (int r = 1; r < v->ranks; r++) {
+		long double x = term(v, r, place);
+
+		switch (v->redop) {
+		case FRL_PROD:
+			result *= x;
+			size *= fabsl(x);
+			break;
+		case FRL_MAX:
+		case FRL_MIN:
+			result = v->redop == FRL_MAX ? fmaxl(result, x) : fminl(result, x);
+			size = fmaxl(size, fabsl(x));
+			break;
+		default:
+			result += x;
+			size += fabsl(x);
+			break;
+		}
+	}
+	*ret_result = result;
+	*ret_size = size;
+}
+
+static long double plain_bound(const struct bench_values *v, long double size)
+{
+	/* Narrow types round twice: to float32, and from there. */
+	long double u = ldexpl(1 + 0x1p-10L, -number_precision(v->dtype));
+	int roundings = v->ranks - 1 + (v->redop == FRL_AVG ? 3 : 0);
+
+	return expm1l(roundings * log1pl(u)) * size +
+		(roundings + v->ranks) * ldexpl(1, number_min_exponent(v->dtype));
+}
+
+/* `n` encodings to a type with fewer bits, and additions in float32. */
+static long double short_bound(const struct bench_values *v, long double size)
+{
+	long double n = v->ranks, u = roundoff(v->wire);
+
+	if (v->redop == FRL_MAX || v->redop == FRL_MIN)
+		return u * size + smallest(v->wire);
+	return n * u * size * (1 + n * u) + n * smallest(v->wire) + n * 0x1p-23L * size;
+}
+
+/* int8: `row` becomes the errors of the sums before they are encoded for the way back. */
+static void fill_block_errors(const struct bench_values *v, long double row[])
+{
+	long double terms[BENCH_PERIOD], near[BENCH_PERIOD], most[BENCH_PERIOD] = { 0 };
+
+	for (size_t i = 0; i < BENCH_PERIOD; i++)
+		row[i] = 0;
+	for (int r = 0; r < v->ranks; r++) {
+		for (size_t i = 0; i < BENCH_PERIOD; i++)
+			terms[i] = fabsl(term(v, r, i));
+		spread(terms, near);
+		for (size_t i = 0; i < BENCH_PERIOD; i++) {
+			long double error = block_error(near[i]);
+
+			row[i] += error + v->ranks * 0x1p-23L * terms[i];
+			most[i] = r == 0 ? error : fminl(most[i], error);
+		}
+	}
+	/* One rank, whichever, adds up and does not send its own. */
+	for (size_t i = 0; i < BENCH_PERIOD; i++)
+		row[i] -= most[i];
+}
+
+/* The same for what is not added. */
+static void fill_other_errors(const struct bench_values *v, long double row[])
+{
+	long double terms[BENCH_PERIOD], near[BENCH_PERIOD];
+	long double sizes[BENCH_PERIOD], products[BENCH_PERIOD];
+
+	for (size_t i = 0; i < BENCH_PERIOD; i++) {
+		row[i] = 0;
+		sizes[i] = products[i] = 1;
+	}
+	for (int r = 0; r < v->ranks; r++) {
+		for (size_t i = 0; i < BENCH_PERIOD; i++)
+			terms[i] = fabsl(term(v, r, i));
+		spread(terms, near);
+		for (size_t i = 0; i < BENCH_PERIOD; i++) {
+			long double error = block_error(near[i]);
+
+			row[i] = fmaxl(row[i], error);
+			sizes[i] *= terms[i] * (1 - 0x1p-23L);
+			products[i] *= (terms[i] + error) * (1 + 0x1p-23L);
+		}
+	}
+	for (size_t i = 0; i < BENCH_PERIOD && v->redop == FRL_PROD; i++)
+		row[i] = products[i] - sizes[i];
+}
+
+static void bound_blocks(const struct bench_values *v)
+{
+	long double errors[BENCH_PERIOD], sums[BENCH_PERIOD], near[BENCH_PERIOD];
+	bool is_sum = v->redop != FRL_PROD && v->redop != FRL_MAX && v->redop != FRL_MIN;
+
+	if (is_sum)
+		fill_block_errors(v, errors);
+	else
+		fill_other_errors(v, errors);
+	for (size_t i = 0; i < BENCH_PERIOD; i++)
+		sums[i] = fabsl(v->expected[i]) + errors[i];
+	spread(sums, near);
+	for (size_t i = 0; i < BENCH_PERIOD; i++)
+		v->bound[i] = errors[i] + block_error(near[i]);
+}
+
+static void bound_copies(const struct bench_values *v, int rank)
+{
+	long double *expected = v->expected + (size_t)(rank + 1) * BENCH_PERIOD;
+	long double *bound = v->bound + (size_t)(rank + 1) * BENCH_PERIOD;
+	long double sizes[BENCH_PERIOD], near[BENCH_PERIOD];
+
+	for (size_t i = 0; i < BENCH_PERIOD; i++) {
+		expected[i] = term(v, rank, i);
+		sizes[i] = fabsl(expected[i]);
+	}
+	spread(sizes, near);
+	for (size_t i = 0; i < BENCH_PERIOD; i++) {
+		if (v->wire == FRL_WIRE_INT8)
+			bound[i] = block_error(near[i]);
+		else
+			bound[i] = roundoff(v->wire) * sizes[i] + smallest(v->wire);
+	}
+}
+
+void bench_bounds_make(struct bench_values *v)
+{
+	for (int r = 0; r < v->ranks && v->redop == FRL_OPS; r++)
+		bound_copies(v, r);
+	if (v->redop == FRL_OPS)
+		return;
+	for (size_t i = 0; i < BENCH_PERIOD; i++) {
+		long double size;
+
+		sum_up(v, i, &v->expected[i], &size);
+		v->bound[i] = v->wire == FRL_WIRE_SAME ? plain_bound(v, size)
+						       : short_bound(v, size);
+	}
+	if (v->wire == FRL_WIRE_INT8)
+		bound_blocks(v);
+	for (size_t i = 0; i < BENCH_PERIOD && v->redop == FRL_AVG; i++) {
+		v->expected[i] /= v->ranks;
+		v->bound[i] = v->bound[i] / v->ranks + smallest(v->wire) +
+			ldexpl(1, number_min_exponent(v->dtype)) +
+			0x1p-23L * fabsl(v->expected[i]) * (v->wire != FRL_WIRE_SAME);
+	}
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which ranks this process is or starts: the options of ferrule-allreduce and ferrule-bench about
+ * that, or the launcher's word. One thread.
+ */
+#ifndef FERRULE_TOOLS_COMMON_JOB_H
+#define FERRULE_TOOLS_COMMON_JOB_H
+
+#include <stdint.h>
+
+#include "tools/allreduce/allreduce.h"
+
+enum { OPT_RANK = OPT_OWN, OPT_JOB, OPT_BEYOND_JOB };
+
+/* clang-format off */
+#define JOB_LONG_OPTIONS                                                                           \
+	{"ranks", required_argument, NULL, 'n'},                                                   \
+	{"rank", required_argument, NULL, OPT_RANK},                                               \
+	{"job", required_argument, NULL, OPT_JOB},                                                 \
+	RAIL_LONG_OPTIONS
+/* clang-format on */
+
+#define JOB_HELP                                                                              \
+	"Several machines or network namespaces, one process each:\n"                         \
+	"  --rank R            be rank R of N\n"                                              \
+	"  --job NAME[@HOST]   where ranks meet: the same name for all of them, kept by the " \
+	"daemon\n"                                                                            \
+	"                      (ferruled) of HOST; without HOST by this machine's\n"          \
+	"\n" RAIL_HELP
+
+/* Takes one of the options above: 0, or EXIT_USAGE after saying what is wrong with it. */
+int job_option(int code, const char *value, struct options *options);
+
+/*
+ * When all options have been taken: asks the launcher where there is no -n, and checks that they
+ * fit together. 0 or EXIT_USAGE.
+ */
+int job_options_finish(struct options *options);
+
+/* Options with a value, as job_option(). */
+int option_number(
+	const char *name, const char *value, uint64_t min, uint64_t max, uint64_t *ret_number);
+int option_path(const char *name, const char *value, const char **ret_path);
+
+#endif
