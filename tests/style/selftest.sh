@@ -87,7 +87,7 @@ repeat() {
 }
 
 new_tree
-for check in layers tokens headers format docs links man shell symbols kubernetes; do
+for check in layers tokens headers format docs links life man shell symbols kubernetes; do
 	status=0
 	output=$("$here/check-$check.sh" "$tree" 2>&1) || status=$?
 	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] ||
@@ -178,6 +178,14 @@ for link in b.md a.md#none '#a-title-1'; do
 	rejects check-links docs/a.md:2
 done
 c_sample check-links lib/base/a.c '/* docs/a.md */'
+for named in '`frl_no()` (`lib/wire/good.c`)' '`frl_ok()` (`lib/wire/bad.c`)' '`ok()` first' \
+	'`frl_ok()` (`lib/include/ferrule/error.h`)'; do
+	new_tree
+	mkdir "$tree/docs"
+	printf '%s\n' '`frl_ok()`' '(`lib/wire/good.c`) is called.' "$named" \
+		>"$tree/docs/life-of-a.md"
+	rejects check-life docs/life-of-a.md:3
+done
 new_tree
 printf '#!/usr/bin/env bash\n# SPDX-License-Identifier: BSD-3-Clause\ncd %s\n' "\$1" \
 	>"$tree/scripts/a.sh"
