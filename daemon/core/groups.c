@@ -396,15 +396,20 @@ void groups_session_lost(struct core *core, struct session *session, uint64_t no
 	}
 }
 
-void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns)
+void groups_send_joins(struct core *core, struct peer *peer, uint64_t now_ns)
 {
 	LIST_EACH(struct member, member, &peer->members, of_peer) {
-		if (session_find(core, member->peer_session))
-			continue;
-		if (member->group)
-			back_reachable(core, member, now_ns);
-		else
+		if (!member->group && !session_find(core, member->peer_session))
 			proxied_up(core, member, now_ns);
+	}
+}
+
+void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns)
+{
+	groups_send_joins(core, peer, now_ns);
+	LIST_EACH(struct member, member, &peer->members, of_peer) {
+		if (member->group && !session_find(core, member->peer_session))
+			back_reachable(core, member, now_ns);
 	}
 }
 

@@ -491,6 +491,8 @@ void groups_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
 void groups_session_lost(struct core *core, struct session *session, uint64_t now_ns);
 void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns);
+/* Sends the joins that were lost with another session of the peer over the one that it has now. */
+void groups_send_joins(struct core *core, struct peer *peer, uint64_t now_ns);
 /* Like conns_peer_gone(): joins without an answer end; with `all` every rank that needs the peer,
  * unless its job still receives data. Call it with `all` before the session is closed. */
 void groups_peer_gone(

@@ -436,11 +436,13 @@ static void collide(struct core *core, struct peer *peer, struct session *sessio
 	session->peer = peer;
 	if (is_ours != peer->is_dialled && is_ours != ours_stays) {
 		linger(core, peer, session->id, now_ns);
-		return;
+	} else {
+		linger(core, peer, peer->session, now_ns);
+		use_session(peer, session, now_ns);
+		conns_peer_up(core, peer, now_ns);
 	}
-	linger(core, peer, peer->session, now_ns);
-	use_session(peer, session, now_ns);
-	conns_peer_up(core, peer, now_ns);
+	/* A third session has closed the oldest one, with the joins that were on their way. */
+	groups_send_joins(core, peer, now_ns);
 }
 
 static void note_hello(

@@ -251,6 +251,8 @@ void peers_session_lost(struct core *core, struct session *session, enum core_en
 		dial_failed(core, peer, end, why, now_ns);
 	} else if (peer->old_session == session->id) {
 		peer->old_session = 0;
+		/* A join without an answer was lost with it: it goes over the other session. */
+		groups_send_joins(core, peer, now_ns);
 	} else if (peer->old_session) {
 		/* The preferred one of two sessions has ended. Treat the peer as lost, and close
 		 * the other one. */

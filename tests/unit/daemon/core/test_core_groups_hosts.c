@@ -186,6 +186,60 @@ START_TEST(the_other_host_falls_silent)
 }
 END_TEST
 
+/* A daemon of the test's own, at 10.9.9.9, that has dialled host 0 and said Hello. */
+static struct process *daemon_dials(void)
+{
+	struct process *daemon = world_rogue(group_world, 0);
+	Ctl__Hello hello = CTL__HELLO__INIT;
+
+	ck_assert_ptr_nonnull(daemon);
+	hello.role = CTL__ROLE__ROLE_DAEMON;
+	hello.name = (char *)(uintptr_t) "keeper";
+	hello.instance = 4711;
+	hello.port = CONTROL_PORT;
+	process_say(daemon, CTL__ENVELOPE__BODY_HELLO, &hello);
+	world_settle(group_world);
+	return daemon;
+}
+
+static void expect_join(struct process *daemon)
+{
+	Ctl__Envelope *heard = process_take(daemon, CTL__ENVELOPE__BODY_GROUP_JOIN);
+
+	ck_assert_ptr_nonnull(heard);
+	ck_assert_str_eq(heard->group_join->job, "train");
+	ctl__envelope__free_unpacked(heard, NULL);
+}
+
+/* The keeper connects a second time, and a join is lost with the first session: this breaks, or a
+ * third session takes its place. */
+START_LOOP_TEST(a_join_is_lost_with_the_oldest_session, 2)
+{
+	struct process *oldest = daemon_dials(), *newest;
+	struct rank rank = rank_on(0, USER);
+	Ctl__GroupJoin join = CTL__GROUP_JOIN__INIT;
+
+	set_member(&join.member, &rank);
+	join.job = (char *)(uintptr_t) "train";
+	join.host = (char *)(uintptr_t) "10.9.9.9";
+	join.ranks = 2;
+	process_say(rank.process, CTL__ENVELOPE__BODY_GROUP_JOIN, &join);
+	world_settle(group_world);
+	expect_join(oldest);
+	newest = daemon_dials();
+	ck_assert(!oldest->ended);
+	if (_i == 0) {
+		process_die(oldest);
+		world_settle(group_world);
+	} else {
+		newest = daemon_dials();
+		ck_assert(oldest->ended);
+	}
+	expect_join(newest);
+	ck_assert_ptr_null(process_take(newest, CTL__ENVELOPE__BODY_GROUP_JOIN));
+}
+END_TEST
+
 START_LOOP_TEST(a_host_that_cannot_be_reached, 2)
 {
 	struct rank rank = rank_on(1, USER);
