@@ -135,7 +135,8 @@ test_killed() {
 # One rank never comes: it ends when the others have given it up. They say for whom they waited.
 test_missing() {
 	local pattern='waited 3000 ms for rank 0'
-	[ "$launcher" = hydra ] || pattern='rank 0 has not published the name of the job within 3000 ms'
+	[ "$launcher" = hydra ] ||
+		pattern='rank 0 has not published the name of the job within 3000 ms'
 	refuses "$launcher-missing" "$pattern" -- env LAUNCH_PEER_MS=3000 "${run[@]}" -n 3 sh -c \
 		"if [ \"\${PMIX_RANK:-\$PMI_RANK}\" -eq 0 ]; then
 			until [ -e '$temp/given-up1' ] && [ -e '$temp/given-up2' ]; do
