@@ -15,7 +15,7 @@
 
 enum {
 	GATHER_TIMEOUT_MS = 60 * 1000,
-	BYE_MS = 500,   /* close() waits this long for the daemon to confirm the leave */
+	LEAVE_MS = 500, /* close() waits this long for the daemon to confirm the leave */
 	AWAY_MS = 2000, /* and before that for absent daemons, if the job fails anyway */
 	RANKS_MAX = 32768,
 	MS_PER_S = 1000,
@@ -37,8 +37,8 @@ bool bootstrap_wait(struct bootstrap *bootstrap, uint64_t deadline_ns)
 	return pthread_cond_timedwait(&bootstrap->changed, &bootstrap->mutex, &until) == 0;
 }
 
-bool bootstrap_wait_and_say(struct bootstrap *bootstrap, uint64_t deadline_ns,
-	struct reminder *reminder, void (*say)(const struct bootstrap *bootstrap))
+bool bootstrap_wait_logged(struct bootstrap *bootstrap, uint64_t deadline_ns,
+	struct reminder *reminder, void (*log_wait)(const struct bootstrap *bootstrap))
 {
 	uint64_t due_ns = reminder->due_ns;
 
@@ -47,7 +47,7 @@ bool bootstrap_wait_and_say(struct bootstrap *bootstrap, uint64_t deadline_ns,
 	if (due_ns >= deadline_ns)
 		return false;
 	if (reminder_is_due(reminder, clock_now_ns()))
-		say(bootstrap);
+		log_wait(bootstrap);
 	return true;
 }
 
@@ -100,7 +100,7 @@ static void take_piece(struct bootstrap *bootstrap, const Ctl__GroupPiece *from)
 
 static void take_loss(struct bootstrap_loss *loss, const Ctl__GroupEvent *event)
 {
-	if (loss->rank != BOOTSTRAP_NOBODY)
+	if (loss->rank != BOOTSTRAP_NO_RANK)
 		return;
 	loss->rank = (int)event->rank;
 	snprintf(loss->text, sizeof(loss->text), "%s", event->text);
@@ -111,7 +111,7 @@ static void take_away(struct bootstrap *bootstrap, const char *what)
 {
 	if (bootstrap->state != BOOTSTRAP_JOINED && bootstrap->state != BOOTSTRAP_BACK)
 		return;
-	bootstrap_lost(bootstrap, what);
+	bootstrap_handle_loss(bootstrap, what);
 	bootstrap_post_join(bootstrap);
 	control_wake();
 }
@@ -145,12 +145,12 @@ static void take_event(struct bootstrap *bootstrap, const Ctl__GroupEvent *event
 		return;
 	case CTL__GROUP_EVENT_KIND__GROUP_AWAY: take_away(bootstrap, event->text); return;
 	case CTL__GROUP_EVENT_KIND__GROUP_MET:
-		bootstrap->met = true;
+		bootstrap->all_joined = true;
 		if (bootstrap->state == BOOTSTRAP_BACK)
 			bootstrap->state = BOOTSTRAP_JOINED;
 		return;
 	case CTL__GROUP_EVENT_KIND__GROUP_AGAIN:
-		bootstrap_give_again(bootstrap, event->round, event->rounds);
+		bootstrap_resend(bootstrap, event->round, event->rounds);
 		return;
 	case CTL__GROUP_EVENT_KIND__GROUP_EVENT_NONE: return;
 	case _CTL__GROUP_EVENT_KIND_IS_INT_SIZE: return;
@@ -231,7 +231,7 @@ static void handle_down(struct control_handler *handler, int error, const char *
 
 	pthread_mutex_lock(&bootstrap->mutex);
 	if (bootstrap->state == BOOTSTRAP_JOINED || bootstrap->state == BOOTSTRAP_BACK) {
-		bootstrap_lost(bootstrap,
+		bootstrap_handle_loss(bootstrap,
 			"the control daemon of this host, which connects the ranks of the job, has "
 			"ended");
 	} else if (error && bootstrap->state != BOOTSTRAP_AWAY) {
@@ -268,9 +268,9 @@ static void bootstrap_abort(void *ctx, const char *why)
 	leave.why = text;
 	pthread_mutex_lock(&bootstrap->mutex);
 	/* The first reason counts, also for a later daemon. */
-	if (!bootstrap->gave_up)
-		memcpy(bootstrap->gave_up_why, text, sizeof(text));
-	bootstrap->gave_up = true;
+	if (!bootstrap->has_aborted)
+		memcpy(bootstrap->abort_reason, text, sizeof(text));
+	bootstrap->has_aborted = true;
 	control_post(&envelope, -1);
 	pthread_mutex_unlock(&bootstrap->mutex);
 }
@@ -290,10 +290,10 @@ static void bootstrap_free(struct bootstrap *bootstrap)
 }
 
 /* Returns whether nothing has failed that would make other ranks fail too. */
-static bool is_sound(const struct bootstrap *bootstrap)
+static bool is_healthy(const struct bootstrap *bootstrap)
 {
-	return !bootstrap->gave_up && bootstrap->dead.rank == BOOTSTRAP_NOBODY &&
-		bootstrap->aborted.rank == BOOTSTRAP_NOBODY;
+	return !bootstrap->has_aborted && bootstrap->dead.rank == BOOTSTRAP_NO_RANK &&
+		bootstrap->aborted.rank == BOOTSTRAP_NO_RANK;
 }
 
 /*
@@ -305,7 +305,7 @@ static void await_others(struct bootstrap *bootstrap)
 	uint64_t deadline_ns;
 
 	pthread_mutex_lock(&bootstrap->mutex);
-	if (is_sound(bootstrap))
+	if (is_healthy(bootstrap))
 		deadline_ns = bootstrap_deadline((int)settings_get()->control_lost_s * MS_PER_S);
 	else
 		deadline_ns = limit_after_ms(clock_now_ns(), AWAY_MS);
@@ -317,7 +317,7 @@ static void await_others(struct bootstrap *bootstrap)
 }
 
 /* Waits until the daemon has the leave: without it, a process that exits now counts as dead. */
-static void say_good_bye(struct bootstrap *bootstrap)
+static void leave_job(struct bootstrap *bootstrap)
 {
 	Ctl__Envelope envelope, *answer = NULL;
 	Ctl__GroupLeave leave;
@@ -325,7 +325,7 @@ static void say_good_bye(struct bootstrap *bootstrap)
 	await_others(bootstrap);
 	make_leave(bootstrap, &leave, &envelope);
 	if (control_is_up() &&
-		control_call(&envelope, limit_after_ms(clock_now_ns(), BYE_MS), &answer) == 0)
+		control_call(&envelope, limit_after_ms(clock_now_ns(), LEAVE_MS), &answer) == 0)
 		ctl__envelope__free_unpacked(answer, NULL);
 }
 
@@ -333,7 +333,7 @@ void bootstrap_close(void *ctx)
 {
 	struct bootstrap *bootstrap = ctx;
 
-	say_good_bye(bootstrap);
+	leave_job(bootstrap);
 	control_unregister(&bootstrap->handler);
 	bootstrap_free(bootstrap);
 }
@@ -368,8 +368,8 @@ static struct bootstrap *bootstrap_new(int rank, int ranks)
 		.ranks = ranks,
 		.state = BOOTSTRAP_JOINING,
 		.timeout_ms = GATHER_TIMEOUT_MS,
-		.dead = { .rank = BOOTSTRAP_NOBODY },
-		.aborted = { .rank = BOOTSTRAP_NOBODY },
+		.dead = { .rank = BOOTSTRAP_NO_RANK },
+		.aborted = { .rank = BOOTSTRAP_NO_RANK },
 		.pieces = { calloc((size_t)ranks, sizeof(struct bootstrap_piece)),
 			calloc((size_t)ranks, sizeof(struct bootstrap_piece)) },
 		.left = calloc((size_t)ranks, sizeof(*bootstrap->left)),
@@ -407,7 +407,7 @@ static int parse_job(struct bootstrap *bootstrap, const char *text)
 	return 0;
 }
 
-static void say_no_answer(const struct bootstrap *bootstrap)
+static void log_no_answer(const struct bootstrap *bootstrap)
 {
 	bool is_up = control_is_up();
 
@@ -425,7 +425,7 @@ static int await_answer(struct bootstrap *bootstrap, int timeout_ms)
 
 	pthread_mutex_lock(&bootstrap->mutex);
 	while (bootstrap->state == BOOTSTRAP_JOINING && in_time)
-		in_time = bootstrap_wait_and_say(bootstrap, deadline_ns, &reminder, say_no_answer);
+		in_time = bootstrap_wait_logged(bootstrap, deadline_ns, &reminder, log_no_answer);
 	if (bootstrap->state == BOOTSTRAP_FAILED)
 		err = frl_fail(bootstrap->error, "%s", bootstrap->why);
 	else if (bootstrap->state == BOOTSTRAP_JOINING)

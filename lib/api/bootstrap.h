@@ -21,7 +21,7 @@
 #include "lib/control/frame.h"
 
 enum {
-	BOOTSTRAP_NOBODY = -1,
+	BOOTSTRAP_NO_RANK = -1,
 	BOOTSTRAP_TEXT = 1024,
 	BOOTSTRAP_WHY = 320, /* of a rank that gives up; fits into frl_last_error() */
 };
@@ -41,7 +41,7 @@ struct bootstrap_piece {
 
 /* The first rank with an event of this kind, and the daemon's text about it. */
 struct bootstrap_loss {
-	int rank; /* or BOOTSTRAP_NOBODY */
+	int rank; /* or BOOTSTRAP_NO_RANK */
 	char text[BOOTSTRAP_TEXT];
 };
 
@@ -72,14 +72,14 @@ struct bootstrap {
 	uint64_t lost_ns;
 	char lost[BOOTSTRAP_TEXT]; /* which connection was lost */
 	uint64_t group;            /* the daemon's number of the job */
-	bool met;                  /* all ranks have joined */
-	bool gave_up;
-	char gave_up_why[BOOTSTRAP_WHY];
+	bool all_joined;           /* all ranks have joined */
+	bool has_aborted;
+	char abort_reason[BOOTSTRAP_WHY];
 	int error; /* negative errno */
 	char why[BOOTSTRAP_TEXT];
-	int timeout_ms; /* of an allgather; negative: none */
-	uint32_t round; /* the next allgather, or the one in progress */
-	uint32_t given; /* the number of pieces sent: `round`, or one more */
+	int timeout_ms;  /* of an allgather; negative: none */
+	uint32_t round;  /* the next allgather, or the one in progress */
+	uint32_t n_sent; /* the number of pieces sent: `round`, or one more */
 	/*
 	 * By rank, of this round and the next one, because other ranks may be one round ahead. This
 	 * rank's own pieces of this round and the last one, because other ranks may lack them.
@@ -101,10 +101,11 @@ void bootstrap_fail(struct bootstrap *bootstrap, int error, const char *why);
 /* Waits for a change, with the mutex held. Returns false after the deadline. */
 bool bootstrap_wait(struct bootstrap *bootstrap, uint64_t deadline_ns);
 /*
- * Waits as bootstrap_wait(), and also returns true when `say` is due, which logs what is awaited.
+ * Waits as bootstrap_wait(), and also returns true when `log_wait` is due, which logs what is
+ * awaited.
  */
-bool bootstrap_wait_and_say(struct bootstrap *bootstrap, uint64_t deadline_ns,
-	struct reminder *reminder, void (*say)(const struct bootstrap *bootstrap));
+bool bootstrap_wait_logged(struct bootstrap *bootstrap, uint64_t deadline_ns,
+	struct reminder *reminder, void (*log_wait)(const struct bootstrap *bootstrap));
 /* Returns whether this rank has joined, but other ranks may be absent or not know of it. */
 static inline bool bootstrap_is_away(const struct bootstrap *bootstrap)
 {
@@ -126,7 +127,7 @@ void bootstrap_mail_fini(struct bootstrap_mail *mail);
  * Handles a lost connection; `what` is a sentence like "the daemon ... has ended". With the mutex
  * held.
  */
-void bootstrap_lost(struct bootstrap *bootstrap, const char *what);
+void bootstrap_handle_loss(struct bootstrap *bootstrap, const char *what);
 /* Posts the join, or the return, to the next daemon. With the mutex held. */
 void bootstrap_post_join(struct bootstrap *bootstrap);
 /* Tick of the handler: fails the bootstrap after too long an absence. */
@@ -138,7 +139,7 @@ struct bootstrap_piece *bootstrap_own_piece(const struct bootstrap *bootstrap, u
  * control_post(). With the mutex held.
  */
 int bootstrap_post_piece(struct bootstrap *bootstrap, uint32_t round);
-void bootstrap_give_again(struct bootstrap *bootstrap, uint32_t round, uint32_t rounds);
+void bootstrap_resend(struct bootstrap *bootstrap, uint32_t round, uint32_t rounds);
 
 /* Callbacks of struct frl_bootstrap. */
 int bootstrap_allgather(void *ctx, const void *mine, size_t size, void *all);

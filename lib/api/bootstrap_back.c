@@ -15,7 +15,7 @@
 
 #define NS_PER_S UINT64_C(1000000000)
 
-void bootstrap_lost(struct bootstrap *bootstrap, const char *what)
+void bootstrap_handle_loss(struct bootstrap *bootstrap, const char *what)
 {
 	bootstrap->state = BOOTSTRAP_AWAY;
 	bootstrap->lost_ns = clock_now_ns() + settings_get()->control_lost_s * NS_PER_S;
@@ -43,7 +43,7 @@ uint64_t bootstrap_tick(struct control_handler *handler, uint64_t now_ns)
 }
 
 /* Posts a join with the complete state of the group. */
-static int post_return(struct bootstrap *bootstrap, Ctl__GroupJoin *join, Ctl__Envelope *envelope)
+static int post_rejoin(struct bootstrap *bootstrap, Ctl__GroupJoin *join, Ctl__Envelope *envelope)
 {
 	size_t size = ((size_t)bootstrap->ranks + 7) / 8;
 	uint8_t *left = calloc(1, size);
@@ -57,11 +57,11 @@ static int post_return(struct bootstrap *bootstrap, Ctl__GroupJoin *join, Ctl__E
 	join->resumes = true;
 	join->group = bootstrap->group;
 	join->done = bootstrap->round;
-	join->gives = bootstrap->given != bootstrap->round;
-	join->met = bootstrap->met;
+	join->gives = bootstrap->n_sent != bootstrap->round;
+	join->met = bootstrap->all_joined;
 	join->left = (ProtobufCBinaryData){ size, left };
-	join->aborted = bootstrap->gave_up;
-	join->why = bootstrap->gave_up_why;
+	join->aborted = bootstrap->has_aborted;
+	join->why = bootstrap->abort_reason;
 	err = control_post(envelope, -1);
 	free(left);
 	return err;
@@ -83,7 +83,7 @@ void bootstrap_post_join(struct bootstrap *bootstrap)
 	join.ranks = (uint32_t)bootstrap->ranks;
 	join.lost_s = (uint32_t)settings_get()->control_lost_s;
 	if (bootstrap->state == BOOTSTRAP_AWAY)
-		err = post_return(bootstrap, &join, &envelope);
+		err = post_rejoin(bootstrap, &join, &envelope);
 	else
 		err = control_post(&envelope, -1);
 	/* The connection reports all other failures. */
@@ -118,7 +118,7 @@ int bootstrap_post_piece(struct bootstrap *bootstrap, uint32_t round)
 	return control_post(&envelope, -1);
 }
 
-void bootstrap_give_again(struct bootstrap *bootstrap, uint32_t round, uint32_t rounds)
+void bootstrap_resend(struct bootstrap *bootstrap, uint32_t round, uint32_t rounds)
 {
 	for (uint32_t i = 0; i < rounds && i < 2; i++)
 		if (bootstrap_post_piece(bootstrap, round + i) == -ENOMEM)

@@ -24,12 +24,12 @@ static int report_gone(const struct bootstrap *bootstrap, int *ret_rank)
 	const struct bootstrap_loss *dead = &bootstrap->dead, *aborted = &bootstrap->aborted;
 
 	/* A dead rank is the cause if other ranks gave up because of it. */
-	if (dead->rank != BOOTSTRAP_NOBODY) {
+	if (dead->rank != BOOTSTRAP_NO_RANK) {
 		*ret_rank = dead->rank;
 		return frl_fail(-ECONNRESET, "rank %d is gone: %s", dead->rank,
 			dead->text[0] ? dead->text : "its process ended without leaving the job");
 	}
-	if (aborted->rank != BOOTSTRAP_NOBODY) {
+	if (aborted->rank != BOOTSTRAP_NO_RANK) {
 		*ret_rank = aborted->rank;
 		return frl_fail(-ECONNRESET, "rank %d is gone: %s", aborted->rank,
 			aborted->text[0] ? aborted->text : "it gave up");
@@ -97,7 +97,7 @@ static void name_missing(const struct bootstrap *bootstrap, char names[NAMES_SIZ
 }
 
 /* In the first allgather some ranks may not be running yet, or run elsewhere. */
-static void say_missing(const struct bootstrap *bootstrap)
+static void log_missing(const struct bootstrap *bootstrap)
 {
 	char names[NAMES_SIZE];
 
@@ -108,7 +108,7 @@ static void say_missing(const struct bootstrap *bootstrap)
 				     : ": all need the same user, job name and job host");
 }
 
-static void say_away(const struct bootstrap *bootstrap)
+static void log_away(const struct bootstrap *bootstrap)
 {
 	frl_log(FRL_LOG_WARNING, "job %s: waiting for control daemons, or for ranks to join again",
 		bootstrap->job);
@@ -145,7 +145,7 @@ static int collect(struct bootstrap *bootstrap, int first, int end, uint64_t dea
 		}
 		if (!in_time)
 			return report_missing(bootstrap);
-		in_time = bootstrap_wait_and_say(bootstrap, deadline_ns, &reminder, say_missing);
+		in_time = bootstrap_wait_logged(bootstrap, deadline_ns, &reminder, log_missing);
 	}
 }
 
@@ -208,7 +208,7 @@ static int await_others(struct bootstrap *bootstrap, uint64_t deadline_ns)
 			return frl_fail(-ETIMEDOUT,
 				"waited %d ms for control daemons, and for ranks to join again",
 				bootstrap->timeout_ms);
-		in_time = bootstrap_wait_and_say(bootstrap, deadline_ns, &reminder, say_away);
+		in_time = bootstrap_wait_logged(bootstrap, deadline_ns, &reminder, log_away);
 	}
 	return err;
 }
@@ -243,7 +243,7 @@ static int gather(struct bootstrap *bootstrap, const void *mine, size_t size, vo
 		err = keep_piece(bootstrap, mine, size);
 	if (err)
 		return err;
-	bootstrap->given = bootstrap->round + 1;
+	bootstrap->n_sent = bootstrap->round + 1;
 	err = bootstrap_post_piece(bootstrap, bootstrap->round);
 	if (err == -ENOMEM)
 		return frl_fail(err, "no memory for a message to the control daemon");

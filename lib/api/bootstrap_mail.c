@@ -55,7 +55,7 @@ void bootstrap_mail_fini(struct bootstrap_mail *mail)
 /* ---- in the thread of the connection */
 
 /* Calls the receiver. Called with the mutex held, which is released meanwhile. */
-static void hand_out(struct bootstrap_mail *mail, int rank, const void *data, size_t size)
+static void call_receiver(struct bootstrap_mail *mail, int rank, const void *data, size_t size)
 {
 	void (*receive)(void *, int, const void *, size_t) = mail->receive;
 	void *arg = mail->arg;
@@ -91,12 +91,12 @@ static void keep(struct bootstrap_mail *mail, int rank, const ProtobufCBinaryDat
 	list_add_tail(&mail->kept, &kept->node);
 }
 
-static void hand_kept_out(struct bootstrap_mail *mail)
+static void deliver_kept(struct bootstrap_mail *mail)
 {
 	while (mail->receive && !list_empty(&mail->kept)) {
 		struct kept_mail *kept = take_first(mail);
 
-		hand_out(mail, kept->rank, kept->data, kept->size);
+		call_receiver(mail, kept->rank, kept->data, kept->size);
 		free(kept);
 	}
 }
@@ -104,7 +104,7 @@ static void hand_kept_out(struct bootstrap_mail *mail)
 void bootstrap_mail_deliver(struct bootstrap_mail *mail)
 {
 	pthread_mutex_lock(&mail->mutex);
-	hand_kept_out(mail);
+	deliver_kept(mail);
 	pthread_mutex_unlock(&mail->mutex);
 }
 
@@ -115,9 +115,9 @@ void bootstrap_take_mail(struct bootstrap *bootstrap, const Ctl__GroupMail *from
 	if (from->rank >= (uint32_t)bootstrap->ranks || from->rank == (uint32_t)bootstrap->rank)
 		return;
 	pthread_mutex_lock(&mail->mutex);
-	hand_kept_out(mail);
+	deliver_kept(mail);
 	if (mail->receive)
-		hand_out(mail, (int)from->rank, from->mail.data, from->mail.len);
+		call_receiver(mail, (int)from->rank, from->mail.data, from->mail.len);
 	else
 		keep(mail, (int)from->rank, &from->mail);
 	pthread_mutex_unlock(&mail->mutex);

@@ -59,7 +59,7 @@ static int check_request(struct frl_qp *qp, const char *host, const char *servic
 {
 	if (!qp || !service)
 		return frl_fail(-EINVAL, "frl_connect: qp, service and ret_conn are required");
-	if (!*service || !service_is_sane(service))
+	if (!*service || !service_is_valid(service))
 		return frl_fail(-EINVAL,
 			"'%s' is not a service: a name has 1 to %d letters, digits, dots, dashes "
 			"and underscores",
@@ -127,7 +127,7 @@ static int take_qp(struct frl_conn *conn, struct frl_qp *qp,
 	return 0;
 }
 
-static void name_it(struct conn_key *key)
+static void make_key(struct conn_key *key)
 {
 	for (size_t i = 0; i < UUID_SIZE; i += sizeof(uint64_t)) {
 		uint64_t bits = random_entropy();
@@ -137,18 +137,18 @@ static void name_it(struct conn_key *key)
 }
 
 /* Sends the request, or leaves that to up(). `rc` is an error if no daemon can be reached. */
-static void ask(struct frl_conn *conn, struct frl_qp *qp, int rc)
+static void send_request(struct frl_conn *conn, struct frl_qp *qp, int rc)
 {
 	pthread_mutex_lock(&cm.mutex);
 	conn->qp = qp;
 	qp->conn = conn;
-	conn->state = CONN_ASKING;
+	conn->state = CONN_REQUESTING;
 	conn_wait(conn, conn->timeout_ms);
 	rc = rc ? rc : conn_add(conn);
 	if (!rc && cm.up)
 		rc = cm_send_request(conn);
-	else if (!rc && cm.hopeless)
-		rc = frl_fail(-cm.hopeless, "%s", cm.why);
+	else if (!rc && cm.unreachable)
+		rc = frl_fail(-cm.unreachable, "%s", cm.why);
 	if (rc)
 		conn_end(conn, cm_error((uint32_t)-rc), frl_last_error());
 	pthread_mutex_unlock(&cm.mutex);
@@ -176,14 +176,14 @@ int frl_connect(struct frl_qp *qp, const char *host, const char *service, const 
 	conn->fetched = true;
 	cm_copy_text(conn->host, sizeof(conn->host), host);
 	cm_copy_text(conn->service, sizeof(conn->service), service);
-	name_it(&conn->key);
+	make_key(&conn->key);
 	/* Describe the port first: handlers are called in the order of registration. */
 	rc = publish_require(conn->device, &conn->port);
 	if (!rc) {
 		rc = cm_acquire();
 		conn->is_user = !rc;
 	}
-	ask(conn, qp, rc);
+	send_request(conn, qp, rc);
 	*ret_conn = conn;
 	return 0;
 }
@@ -201,11 +201,11 @@ static int check_answer(
 }
 
 /* Returns an error if nobody waits for the answer any more. Mutex held. */
-static int check_asked(const struct frl_conn *conn, const char *what)
+static int check_unanswered(const struct frl_conn *conn, const char *what)
 {
 	if (conn->state == CONN_ENDED)
 		return frl_fail(-ECONNRESET, "the request has ended: %s", conn->reason);
-	if (conn->state != CONN_ASKED)
+	if (conn->state != CONN_REQUESTED)
 		return frl_fail(-EINVAL, "%s: the request has been answered", what);
 	return 0;
 }
@@ -223,13 +223,13 @@ int frl_accept(struct frl_conn *conn, struct frl_qp *qp, const void *private_dat
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&cm.mutex);
-	rc = check_asked(conn, "frl_accept");
+	rc = check_unanswered(conn, "frl_accept");
 	if (!rc) {
-		listener_forget(conn);
+		listener_remove(conn);
 		conn->qp = qp;
 		qp->conn = conn;
 		conn_wait(conn, conn->timeout_ms);
-		conn_make(conn);
+		conn_connect(conn);
 	}
 	pthread_mutex_unlock(&cm.mutex);
 	if (rc)
@@ -247,7 +247,7 @@ int frl_reject(
 		return rc;
 	cm_copy_text(text, sizeof(text), reason && *reason ? reason : "the service refuses");
 	pthread_mutex_lock(&cm.mutex);
-	rc = check_asked(conn, "frl_reject");
+	rc = check_unanswered(conn, "frl_reject");
 	if (!rc) {
 		cm_send_end(&conn->key, ECONNREFUSED, text, private_data, private_size);
 		conn_end(conn, ECONNREFUSED, "this end has refused the request");
@@ -278,19 +278,19 @@ size_t frl_conn_private_data(struct frl_conn *conn, void *data, size_t size)
 }
 
 /* Returns the result of frl_conn_test(), but does not clear the news. Mutex held. */
-static int look(const struct frl_conn *conn)
+static int result_of(const struct frl_conn *conn)
 {
 	if (conn->state == CONN_ENDED)
 		return frl_fail(-conn->error, "%s", conn->reason);
 	return conn->state == CONN_ESTABLISHED ? 0 : -EAGAIN;
 }
 
-static int tell(struct frl_conn *conn)
+static int report(struct frl_conn *conn)
 {
-	int rc = look(conn);
+	int rc = result_of(conn);
 
 	if (rc != -EAGAIN) {
-		conn->news = false;
+		conn->is_unreported = false;
 		event_fd_set(&conn->event_fd, false);
 	}
 	return rc;
@@ -306,7 +306,7 @@ int frl_conn_query(struct frl_conn *conn, struct frl_qp_attr *ret_attr)
 	if (conn->was_established)
 		*ret_attr = conn->connecting.attr;
 	else
-		rc = look(conn);
+		rc = result_of(conn);
 	pthread_mutex_unlock(&cm.mutex);
 	return rc;
 }
@@ -321,7 +321,7 @@ int frl_conn_fd(struct frl_conn *conn)
 	if (conn->event_fd.fd < 0)
 		rc = event_fd_create(&conn->event_fd);
 	if (!rc) {
-		event_fd_set(&conn->event_fd, conn->news);
+		event_fd_set(&conn->event_fd, conn->is_unreported);
 		rc = conn->event_fd.fd;
 	}
 	pthread_mutex_unlock(&cm.mutex);
@@ -335,7 +335,7 @@ int frl_conn_test(struct frl_conn *conn)
 	if (!conn)
 		return frl_fail(-EINVAL, "frl_conn_test: conn is required");
 	pthread_mutex_lock(&cm.mutex);
-	rc = tell(conn);
+	rc = report(conn);
 	pthread_mutex_unlock(&cm.mutex);
 	return rc;
 }
@@ -349,7 +349,7 @@ static int wait_while(struct frl_conn *conn, int state_rc, int timeout_ms, const
 		return frl_fail(-EINVAL, "%s: conn is required", what);
 	pthread_mutex_lock(&cm.mutex);
 	do
-		rc = tell(conn);
+		rc = report(conn);
 	while ((rc == -EAGAIN || rc == state_rc) && cm_sleep(&conn->changed, limit_ns));
 	pthread_mutex_unlock(&cm.mutex);
 	if (rc != -EAGAIN && rc != state_rc)
@@ -371,17 +371,17 @@ int frl_conn_wait_end(struct frl_conn *conn, int timeout_ms)
 /* ---- the end */
 
 /* Mutex held. */
-static void leave(struct frl_conn *conn, const char *established)
+static void end_by_user(struct frl_conn *conn, const char *established)
 {
 	switch (conn->state) {
-	case CONN_ASKED:
-		conn_leave(conn, ECONNREFUSED, "the service has not answered the request");
+	case CONN_REQUESTED:
+		conn_close(conn, ECONNREFUSED, "the service has not answered the request");
 		break;
-	case CONN_ASKING:
-	case CONN_MAKING:
-		conn_leave(conn, ECONNRESET, "the peer has cancelled the connection");
+	case CONN_REQUESTING:
+	case CONN_CONNECTING:
+		conn_close(conn, ECONNRESET, "the peer has cancelled the connection");
 		break;
-	case CONN_ESTABLISHED: conn_leave(conn, ECONNRESET, established); break;
+	case CONN_ESTABLISHED: conn_close(conn, ECONNRESET, established); break;
 	case CONN_ENDED: break;
 	}
 }
@@ -393,7 +393,7 @@ void frl_conn_close(struct frl_conn *conn)
 	if (!conn)
 		return;
 	pthread_mutex_lock(&cm.mutex);
-	leave(conn, "the peer has closed the connection");
+	end_by_user(conn, "the peer has closed the connection");
 	if (conn->qp)
 		conn->qp->conn = NULL;
 	is_user = conn->is_user;
@@ -408,7 +408,7 @@ void cm_forget_qp(struct frl_qp *qp)
 {
 	pthread_mutex_lock(&cm.mutex);
 	if (qp->conn) {
-		leave(qp->conn, "the peer has destroyed its queue pair");
+		end_by_user(qp->conn, "the peer has destroyed its queue pair");
 		qp->conn->qp = NULL;
 		qp->conn = NULL;
 	}

@@ -28,9 +28,9 @@
 enum { CM_REASON = 256 };
 
 enum conn_state {
-	CONN_ASKED,  /* passive: the application has not answered yet */
-	CONN_ASKING, /* active: no answer yet */
-	CONN_MAKING, /* the queue pair is being connected; passive: or ConnReady has not arrived */
+	CONN_REQUESTED,  /* passive: the application has not answered yet */
+	CONN_REQUESTING, /* active: no answer yet */
+	CONN_CONNECTING, /* the queue pair is connecting; passive: or ConnReady is missing */
 	CONN_ESTABLISHED,
 	CONN_ENDED,
 };
@@ -43,10 +43,10 @@ struct conn_key {
 
 struct frl_conn {
 	struct conn_key key;
-	UT_hash_handle hh;             /* cm.conns, until the connection ends */
-	struct list node;              /* cm.making or cm.waiting: it has a deadline */
-	struct list of_listener;       /* the listener's `queue` or `fetched`: while CONN_ASKED */
-	struct frl_listener *listener; /* while CONN_ASKED; NULL if the listener was closed */
+	UT_hash_handle hh;       /* cm.conns, until the connection ends */
+	struct list node;        /* cm.setups or cm.waiting: it has a deadline */
+	struct list of_listener; /* the listener's `queue` or `fetched`: while CONN_REQUESTED */
+	struct frl_listener *listener; /* while CONN_REQUESTED; NULL if the listener was closed */
 	bool fetched;                  /* the application owns it */
 	bool any_user;                 /* active: a service of another user is allowed */
 	bool is_user;                  /* counted by cm_acquire() */
@@ -78,7 +78,7 @@ struct frl_conn {
 
 	int error; /* in CONN_ENDED: an errno, positive */
 	char reason[CM_REASON];
-	bool news; /* frl_conn_test() has not reported it yet */
+	bool is_unreported; /* frl_conn_test() has not reported it yet */
 	struct event_fd event_fd;
 	pthread_cond_t changed;
 };
@@ -91,8 +91,8 @@ struct frl_listener {
 	uint32_t port;
 	uint32_t backlog;
 	bool any_user;
-	bool listening; /* a daemon has confirmed it */
-	bool news;      /* frl_listener_test() has not reported `listening` yet */
+	bool listening;     /* a daemon has confirmed it */
+	bool is_unreported; /* frl_listener_test() has not reported `listening` yet */
 	char service[FRL_SERVICE_MAX + 1];
 	struct list queue;   /* struct frl_conn.of_listener: not fetched yet */
 	struct list fetched; /* fetched, not answered yet */
@@ -113,15 +113,15 @@ struct cm {
 
 	pthread_mutex_t mutex; /* protects all following fields */
 	struct control_handler handler;
-	bool up;      /* the daemon has received, or is receiving, the full state */
-	int hopeless; /* an errno, positive: no daemon can be reached */
+	bool up;         /* the daemon has received, or is receiving, the full state */
+	int unreachable; /* an errno, positive: no daemon can be reached */
 	char why[CM_REASON];
 	struct frl_conn *conns;    /* by key */
-	struct list making;        /* connections to step */
+	struct list setups;        /* connections to step */
 	struct list waiting;       /* connections that wait for a message */
 	uint64_t next_deadline_ns; /* lower limit of all deadlines in `waiting` and of the next log
 				   * line */
-	uint64_t said_ns;          /* time of the last log line about a wait */
+	uint64_t logged_ns;        /* time of the last log line about a wait */
 	struct list listeners;
 	uint32_t next_listener;
 };
@@ -167,7 +167,7 @@ void cm_send_listen(struct frl_listener *listener);
 /* cm_listen.c */
 
 /* Returns whether the name is valid. An empty name is. */
-bool service_is_sane(const char *service);
+bool service_is_valid(const char *service);
 void cm_fill_listen(struct frl_listener *listener, Ctl__Listen *listen);
 
 /* With the mutex held: */
@@ -177,9 +177,9 @@ void listener_request(const Ctl__ConnRequest *request);
 bool listener_confirmed(uint64_t seq, const Ctl__Listening *listening);
 bool listener_refused(uint64_t seq, const Ctl__Failure *failure);
 /* Fails all listeners without confirmation, because no daemon can be reached. */
-void listeners_give_up(int error, const char *why);
+void listeners_fail(int error, const char *why);
 /* Removes a connection from its listener. */
-void listener_forget(struct frl_conn *conn);
+void listener_remove(struct frl_conn *conn);
 
 /* cm_conn.c */
 
@@ -195,25 +195,25 @@ int conn_add(struct frl_conn *conn);
 /* Starts the deadline. */
 void conn_wait(struct frl_conn *conn, int timeout_ms);
 /* Takes the peer's endpoint and parameters. Returns -EPROTO if they are invalid. */
-int conn_hear(
+int conn_take_endpoint(
 	struct frl_conn *conn, const ProtobufCBinaryData *endpoint, const Ctl__ConnParams *params);
 /* Takes the peer's identity and private data. */
-void conn_meet(struct frl_conn *conn, const Ctl__Who *who, const ProtobufCBinaryData *data);
+void conn_take_peer(struct frl_conn *conn, const Ctl__Who *who, const ProtobufCBinaryData *data);
 /*
  * Starts to connect the queue pair, as far as possible without waiting. The connection has an
  * endpoint and a queue pair.
  */
-void conn_make(struct frl_conn *conn);
+void conn_connect(struct frl_conn *conn);
 void conn_step(struct frl_conn *conn);
 /* Handles ConnReady at the passive end. */
-void conn_ready(struct frl_conn *conn);
+void conn_handle_ready(struct frl_conn *conn);
 /* `error` is positive. */
 void conn_end(struct frl_conn *conn, int error, const char *reason);
 /* As conn_end(), and notifies the other end. */
 void conn_fail(struct frl_conn *conn, int error, const char *reason);
 /* Ends the connection as this end requested, and sends the other end the reason. */
-void conn_leave(struct frl_conn *conn, int error, const char *reason);
-void conn_news(struct frl_conn *conn);
+void conn_close(struct frl_conn *conn, int error, const char *reason);
+void conn_notify(struct frl_conn *conn);
 /* Steps all setups and ends those that are overdue. Returns the time of the next call. */
 uint64_t cm_conns_tick(uint64_t now_ns);
 

@@ -2,8 +2,10 @@
 /*
  * The states of a connection.
  *
- * 	active:  ASKING --ConnReply--> MAKING --made: ConnReady--> ESTABLISHED --> ENDED
- * 	passive: ASKED --frl_accept()--> MAKING (RTS: ConnReply) --made, ConnReady--> ESTABLISHED
+ * 	active:  REQUESTING --ConnReply--> CONNECTING --connected: ConnReady--> ESTABLISHED
+ * 	passive: REQUESTED --frl_accept()--> CONNECTING --in RTS: ConnReply-->
+ * 	         --connected, ConnReady arrived--> ESTABLISHED
+ * 	both:    any state --> ENDED
  *
  * The control client's thread steps setups every millisecond. All states before ESTABLISHED have a
  * deadline.
@@ -23,11 +25,11 @@ enum {
 	NS_PER_MS = 1000000,
 	/* The daemon watches the time too, and its error is more precise: let it be first. */
 	GRACE_MS = 50,
-	SAY_MS = 1000, /* at most one log line about waits in this time */
+	LOG_MS = 1000, /* at most one log line about waits in this time */
 	MAX_TIMEOUT = 31,
 	MAX_RETRIES = 7,
 	MAX_RNR_TIMER = 31,
-	LAST_ROUNDS = 256, /* polls of the device for data sent before the peer closed */
+	DRAIN_ROUNDS = 256, /* polls of the device for data sent before the peer closed */
 };
 
 struct frl_conn *conn_new(struct frl_device *device)
@@ -82,7 +84,7 @@ static uint64_t next_ns(const struct frl_conn *conn)
 	return due_ns < conn->deadline_ns ? due_ns : conn->deadline_ns;
 }
 
-static void put_in(struct list *list, struct frl_conn *conn)
+static void move_to(struct list *list, struct frl_conn *conn)
 {
 	list_remove(&conn->node);
 	list_add_tail(list, &conn->node);
@@ -96,17 +98,17 @@ void conn_wait(struct frl_conn *conn, int timeout_ms)
 	conn->timeout_ms = timeout_ms;
 	conn->deadline_ns = limit_after_ms(clock_now_ns(), (unsigned)timeout_ms + GRACE_MS);
 	conn->reminder = reminder_start(clock_now_ns());
-	put_in(&cm.waiting, conn);
+	move_to(&cm.waiting, conn);
 }
 
-void conn_news(struct frl_conn *conn)
+void conn_notify(struct frl_conn *conn)
 {
-	conn->news = true;
+	conn->is_unreported = true;
 	event_fd_set(&conn->event_fd, true);
 	pthread_cond_broadcast(&conn->changed);
 }
 
-static bool params_are_sane(const Ctl__ConnParams *p)
+static bool params_are_valid(const Ctl__ConnParams *p)
 {
 	return p->path_mtu >= 256 && p->path_mtu <= WIRE_MAX_MTU &&
 		!(p->path_mtu & (p->path_mtu - 1)) && p->max_rd_atomic <= FRL_MAX_RD_ATOMIC &&
@@ -144,13 +146,13 @@ static void agree(struct frl_qp_attr *terms, const Ctl__ConnParams *p)
 	terms->rnr_retry = higher(terms->rnr_retry, p->rnr_retry);
 }
 
-int conn_hear(
+int conn_take_endpoint(
 	struct frl_conn *conn, const ProtobufCBinaryData *endpoint, const Ctl__ConnParams *params)
 {
 	struct endpoint decoded;
 	int rc;
 
-	if (endpoint->len != FRL_ENDPOINT_SIZE || !params || !params_are_sane(params))
+	if (endpoint->len != FRL_ENDPOINT_SIZE || !params || !params_are_valid(params))
 		return frl_fail(-EPROTO, "the peer's connection parameters are invalid");
 	memcpy(conn->theirs.bytes, endpoint->data, FRL_ENDPOINT_SIZE);
 	rc = endpoint_decode(&conn->theirs, &decoded);
@@ -162,7 +164,7 @@ int conn_hear(
 	return 0;
 }
 
-void conn_meet(struct frl_conn *conn, const Ctl__Who *who, const ProtobufCBinaryData *data)
+void conn_take_peer(struct frl_conn *conn, const Ctl__Who *who, const ProtobufCBinaryData *data)
 {
 	if (who) {
 		cm_copy_text(conn->peer.host, sizeof(conn->peer.host), who->host);
@@ -181,14 +183,14 @@ void conn_meet(struct frl_conn *conn, const Ctl__Who *who, const ProtobufCBinary
  * Polls the device after the peer has closed. Its last packets may have arrived but not been
  * handled; without its last acknowledgements, requests would fail that the peer has completed.
  */
-static void hear_the_last(struct frl_device *device)
+static void drain_device(struct frl_device *device)
 {
-	for (int i = 0; i < LAST_ROUNDS && device_poll(device); i++)
+	for (int i = 0; i < DRAIN_ROUNDS && device_poll(device); i++)
 		continue;
 }
 
 /* Releases the queue pair, and moves it to ERR if there was a connection. */
-static void let_go(struct frl_conn *conn, enum conn_state was, bool wanted)
+static void release_qp(struct frl_conn *conn, enum conn_state was, bool wanted)
 {
 	static const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
 	struct frl_qp *qp = conn->qp;
@@ -197,11 +199,11 @@ static void let_go(struct frl_conn *conn, enum conn_state was, bool wanted)
 		return;
 	device_enter_first(conn->device);
 	qp->connecting = false;
-	if (was == CONN_MAKING)
+	if (was == CONN_CONNECTING)
 		connecting_abandon(&conn->connecting);
-	if (was == CONN_MAKING || was == CONN_ESTABLISHED) {
+	if (was == CONN_CONNECTING || was == CONN_ESTABLISHED) {
 		if (!wanted && was == CONN_ESTABLISHED)
-			hear_the_last(conn->device);
+			drain_device(conn->device);
 		if (!wanted)
 			qp_fail_held(qp, conn->error, conn->reason);
 		else if (qp_state(qp) != FRL_QPS_RESET)
@@ -220,10 +222,10 @@ static void end(struct frl_conn *conn, int error, const char *reason, bool wante
 	list_remove(&conn->node);
 	if (hash_added(&conn->hh))
 		HASH_DELETE(hh, cm.conns, conn);
-	listener_forget(conn);
-	let_go(conn, was, wanted);
+	listener_remove(conn);
+	release_qp(conn, was, wanted);
 	if (conn->fetched)
-		conn_news(conn);
+		conn_notify(conn);
 	else
 		conn_free(conn);
 }
@@ -234,7 +236,7 @@ void conn_end(struct frl_conn *conn, int error, const char *reason)
 		end(conn, error, reason, false);
 }
 
-static void tell_peer(const struct frl_conn *conn, int error, const char *reason)
+static void notify_peer(const struct frl_conn *conn, int error, const char *reason)
 {
 	if (conn->key.passive || conn->sent)
 		cm_send_end(&conn->key, error, reason, NULL, 0);
@@ -248,15 +250,15 @@ void conn_fail(struct frl_conn *conn, int error, const char *reason)
 		return;
 	/* Copy: `reason` may be the last error, which sending overwrites. */
 	cm_copy_text(text, sizeof(text), reason);
-	tell_peer(conn, error, text);
+	notify_peer(conn, error, text);
 	end(conn, error, text, false);
 }
 
-void conn_leave(struct frl_conn *conn, int error, const char *reason)
+void conn_close(struct frl_conn *conn, int error, const char *reason)
 {
 	if (conn->state == CONN_ENDED)
 		return;
-	tell_peer(conn, error, reason);
+	notify_peer(conn, error, reason);
 	end(conn, ECANCELED, "this end has closed the connection", true);
 }
 
@@ -268,22 +270,22 @@ static void establish(struct frl_conn *conn)
 	device_enter_first(conn->device);
 	conn->qp->connecting = false;
 	device_leave(conn->device);
-	conn_news(conn);
+	conn_notify(conn);
 }
 
-static bool is_made(const struct frl_conn *conn)
+static bool is_connected(const struct frl_conn *conn)
 {
 	return conn->connecting.stage == CONNECTING_DONE;
 }
 
 /* This end is ready. */
-static void made(struct frl_conn *conn)
+static void handle_connected(struct frl_conn *conn)
 {
 	if (conn->key.passive) {
 		if (conn->peer_ready)
 			establish(conn);
 		else
-			put_in(&cm.waiting, conn);
+			move_to(&cm.waiting, conn);
 		return;
 	}
 	if (cm_send_ready(conn))
@@ -322,10 +324,10 @@ void conn_step(struct frl_conn *conn)
 		}
 	}
 	if (!rc)
-		made(conn);
+		handle_connected(conn);
 }
 
-void conn_make(struct frl_conn *conn)
+void conn_connect(struct frl_conn *conn)
 {
 	int rc;
 
@@ -336,15 +338,15 @@ void conn_make(struct frl_conn *conn)
 		return;
 	}
 	conn->peer.ip = conn->connecting.remote_ip;
-	conn->state = CONN_MAKING;
-	put_in(&cm.making, conn);
+	conn->state = CONN_CONNECTING;
+	move_to(&cm.setups, conn);
 	conn_step(conn);
 }
 
-void conn_ready(struct frl_conn *conn)
+void conn_handle_ready(struct frl_conn *conn)
 {
 	conn->peer_ready = true;
-	if (is_made(conn))
+	if (is_connected(conn))
 		establish(conn);
 }
 
@@ -359,11 +361,11 @@ static void time_out(struct frl_conn *conn)
 	int ms = conn->timeout_ms, rc = -ETIMEDOUT;
 
 	switch (conn->state) {
-	case CONN_ASKED:
+	case CONN_REQUESTED:
 		frl_fail(rc, "the service '%s' did not answer the request within %d ms",
 			conn->service, ms);
 		break;
-	case CONN_ASKING:
+	case CONN_REQUESTING:
 		if (conn->sent)
 			frl_fail(rc,
 				"the service '%s' on %s did not answer within %d ms: its process "
@@ -372,13 +374,13 @@ static void time_out(struct frl_conn *conn)
 		else
 			frl_fail(rc, "no control daemon could be reached within %d ms", ms);
 		break;
-	case CONN_MAKING:
-		if (is_made(conn)) {
+	case CONN_CONNECTING:
+		if (is_connected(conn)) {
 			frl_fail(rc, "the peer did not get ready within %d ms", ms);
 			break;
 		}
 		device_enter_first(conn->device);
-		rc = connecting_give_up(&conn->connecting, ms);
+		rc = connecting_time_out(&conn->connecting, ms);
 		device_leave(conn->device);
 		break;
 	case CONN_ESTABLISHED:
@@ -390,11 +392,11 @@ static void time_out(struct frl_conn *conn)
 /* Logs one connection for all that wait. */
 static void remind(struct frl_conn *conn, uint64_t now_ns)
 {
-	if (!reminder_is_due(&conn->reminder, now_ns) || conn->state == CONN_ASKED ||
-		(cm.said_ns && now_ns - cm.said_ns < SAY_MS * UINT64_C(1000000)))
+	if (!reminder_is_due(&conn->reminder, now_ns) || conn->state == CONN_REQUESTED ||
+		(cm.logged_ns && now_ns - cm.logged_ns < LOG_MS * UINT64_C(1000000)))
 		return;
-	cm.said_ns = now_ns;
-	if (conn->state == CONN_MAKING)
+	cm.logged_ns = now_ns;
+	if (conn->state == CONN_CONNECTING)
 		frl_log(FRL_LOG_WARNING, "service '%s' on %s: waiting for the peer's queue pair",
 			conn->service, host_of(conn));
 	else if (conn->sent)
@@ -423,7 +425,7 @@ static void check_deadlines(struct list *list, uint64_t now_ns)
 
 static void step_all(void)
 {
-	for (struct list *node = cm.making.next, *next; node != &cm.making; node = next) {
+	for (struct list *node = cm.setups.next, *next; node != &cm.setups; node = next) {
 		next = node->next;
 		conn_step(container_of(node, struct frl_conn, node));
 	}
@@ -444,10 +446,10 @@ static uint64_t first_deadline(const struct list *list)
 uint64_t cm_conns_tick(uint64_t now_ns)
 {
 	step_all();
-	check_deadlines(&cm.making, now_ns);
+	check_deadlines(&cm.setups, now_ns);
 	if (now_ns >= cm.next_deadline_ns) {
 		check_deadlines(&cm.waiting, now_ns);
 		cm.next_deadline_ns = first_deadline(&cm.waiting);
 	}
-	return list_empty(&cm.making) ? cm.next_deadline_ns : now_ns + NS_PER_MS;
+	return list_empty(&cm.setups) ? cm.next_deadline_ns : now_ns + NS_PER_MS;
 }

@@ -30,14 +30,14 @@ static struct frl_listener *find_listener(uint32_t number)
 	return NULL;
 }
 
-static void ring(struct frl_listener *listener)
+static void notify(struct frl_listener *listener)
 {
 	event_fd_set(&listener->event_fd,
-		listener->error || listener->news || !list_empty(&listener->queue));
+		listener->error || listener->is_unreported || !list_empty(&listener->queue));
 	pthread_cond_broadcast(&listener->changed);
 }
 
-void listener_forget(struct frl_conn *conn)
+void listener_remove(struct frl_conn *conn)
 {
 	struct frl_listener *listener = conn->listener;
 
@@ -46,10 +46,10 @@ void listener_forget(struct frl_conn *conn)
 	if (!listener)
 		return;
 	listener->waiting--;
-	ring(listener);
+	notify(listener);
 }
 
-static struct frl_listener *find_asking(uint64_t seq)
+static struct frl_listener *find_by_seq(uint64_t seq)
 {
 	for (struct list *node = cm.listeners.next; node != &cm.listeners; node = node->next) {
 		struct frl_listener *listener = container_of(node, struct frl_listener, node);
@@ -60,44 +60,44 @@ static struct frl_listener *find_asking(uint64_t seq)
 	return NULL;
 }
 
-static void lose(struct frl_listener *listener, int error, const char *why)
+static void fail_listener(struct frl_listener *listener, int error, const char *why)
 {
 	listener->error = error;
 	cm_copy_text(listener->reason, sizeof(listener->reason), why);
-	ring(listener);
+	notify(listener);
 }
 
 bool listener_refused(uint64_t seq, const Ctl__Failure *failure)
 {
-	struct frl_listener *listener = find_asking(seq);
+	struct frl_listener *listener = find_by_seq(seq);
 
 	if (listener)
-		lose(listener, cm_error(failure->error), failure->text);
+		fail_listener(listener, cm_error(failure->error), failure->text);
 	return listener != NULL;
 }
 
 bool listener_confirmed(uint64_t seq, const Ctl__Listening *listening)
 {
-	struct frl_listener *listener = find_asking(seq);
+	struct frl_listener *listener = find_by_seq(seq);
 
 	if (!listener)
 		return false;
 	if (!listener->listening) {
 		cm_copy_text(listener->service, sizeof(listener->service), listening->service);
 		listener->listening = true;
-		listener->news = true;
-		ring(listener);
+		listener->is_unreported = true;
+		notify(listener);
 	}
 	return true;
 }
 
-void listeners_give_up(int error, const char *why)
+void listeners_fail(int error, const char *why)
 {
 	for (struct list *node = cm.listeners.next; node != &cm.listeners; node = node->next) {
 		struct frl_listener *listener = container_of(node, struct frl_listener, node);
 
 		if (!listener->listening && !listener->error)
-			lose(listener, error, why);
+			fail_listener(listener, error, why);
 	}
 }
 
@@ -120,7 +120,7 @@ static int take_request(
 	conn->key = *key;
 	conn->port = listener->port;
 	cm_copy_text(conn->service, sizeof(conn->service), listener->service);
-	rc = conn_hear(conn, &request->endpoint, request->params);
+	rc = conn_take_endpoint(conn, &request->endpoint, request->params);
 	if (rc) {
 		conn_free(conn);
 		return rc;
@@ -130,13 +130,13 @@ static int take_request(
 		return frl_fail(-ECONNREFUSED, "the service '%s' has no memory for a connection",
 			listener->service);
 	}
-	conn_meet(conn, request->who, &request->private_data);
-	conn->state = CONN_ASKED;
+	conn_take_peer(conn, request->who, &request->private_data);
+	conn->state = CONN_REQUESTED;
 	conn->listener = listener;
 	list_add_tail(&listener->queue, &conn->of_listener);
 	listener->waiting++;
 	conn_wait(conn, request->timeout_ms < INT32_MAX ? (int)request->timeout_ms : INT32_MAX);
-	ring(listener);
+	notify(listener);
 	return 0;
 }
 
@@ -163,7 +163,7 @@ void cm_fill_listen(struct frl_listener *listener, Ctl__Listen *listen)
 	listen->listener = listener->number;
 }
 
-bool service_is_sane(const char *service)
+bool service_is_valid(const char *service)
 {
 	size_t n = strspn(
 		service, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
@@ -219,8 +219,8 @@ static int announce(struct frl_listener *listener)
 	list_add_tail(&cm.listeners, &listener->node);
 	if (cm.up)
 		cm_send_listen(listener);
-	else if (cm.hopeless)
-		rc = frl_fail(-cm.hopeless, "%s", cm.why);
+	else if (cm.unreachable)
+		rc = frl_fail(-cm.unreachable, "%s", cm.why);
 	pthread_mutex_unlock(&cm.mutex);
 	return rc;
 }
@@ -230,7 +230,7 @@ static int check_listen(struct frl_device *device, const char *service,
 {
 	if (!device || !ret_listener)
 		return frl_fail(-EINVAL, "frl_listen: device and ret_listener are required");
-	if (!service_is_sane(service))
+	if (!service_is_valid(service))
 		return frl_fail(-EINVAL,
 			"'%s' is not a service: a name has 1 to %d letters, digits, dots, dashes "
 			"and underscores",
@@ -289,8 +289,8 @@ static int test(struct frl_listener *listener)
 		return frl_fail(-listener->error, "%s", listener->reason);
 	if (!listener->listening)
 		return -EAGAIN;
-	listener->news = false;
-	ring(listener);
+	listener->is_unreported = false;
+	notify(listener);
 	return 0;
 }
 
@@ -361,7 +361,7 @@ void frl_listener_close(struct frl_listener *listener)
 		conn_fail(container_of(listener->queue.next, struct frl_conn, of_listener),
 			ECONNREFUSED, "the service has been closed");
 	while (!list_empty(&listener->fetched))
-		listener_forget(container_of(listener->fetched.next, struct frl_conn, of_listener));
+		listener_remove(container_of(listener->fetched.next, struct frl_conn, of_listener));
 	send_unlisten(listener);
 	pthread_mutex_unlock(&cm.mutex);
 	/*
@@ -385,7 +385,7 @@ static int fetch(struct frl_listener *listener, struct frl_conn **ret_conn)
 	list_add_tail(&listener->fetched, &conn->of_listener);
 	conn->is_user = true;
 	conn->fetched = true;
-	ring(listener);
+	notify(listener);
 	*ret_conn = conn;
 	return 0;
 }

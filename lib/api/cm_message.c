@@ -21,7 +21,7 @@ struct cm cm = {
 	.life = PTHREAD_MUTEX_INITIALIZER,
 	.mutex = PTHREAD_MUTEX_INITIALIZER,
 	.handler = { .message = on_message, .up = on_up, .down = on_down, .tick = on_tick },
-	.making = { &cm.making, &cm.making },
+	.setups = { &cm.setups, &cm.setups },
 	.waiting = { &cm.waiting, &cm.waiting },
 	.next_deadline_ns = UINT64_MAX,
 	.listeners = { &cm.listeners, &cm.listeners },
@@ -29,16 +29,16 @@ struct cm cm = {
 
 int cm_acquire(void)
 {
-	bool hopeless;
+	bool unreachable;
 	int rc = 0;
 
 	pthread_mutex_lock(&cm.life);
 	pthread_mutex_lock(&cm.mutex);
 	hash_seed(random_entropy(), random_entropy());
-	hopeless = cm.hopeless;
-	cm.hopeless = 0;
+	unreachable = cm.unreachable;
+	cm.unreachable = 0;
 	pthread_mutex_unlock(&cm.mutex);
-	if (!cm.users || hopeless)
+	if (!cm.users || unreachable)
 		rc = control_register(&cm.handler, CONTROL_START);
 	if (!rc)
 		cm.users++;
@@ -53,7 +53,7 @@ void cm_release(void)
 		control_unregister(&cm.handler);
 		pthread_mutex_lock(&cm.mutex);
 		cm.up = false;
-		cm.hopeless = 0;
+		cm.unreachable = 0;
 		pthread_mutex_unlock(&cm.mutex);
 	}
 	pthread_mutex_unlock(&cm.life);
@@ -154,7 +154,7 @@ int cm_send_ready(const struct frl_conn *conn)
 	ready.uuid = uuid_of(&conn->key);
 	envelope_init(&envelope);
 	envelope.body_case = CTL__ENVELOPE__BODY_CONN_READY;
-	envelope.conn_ready = &ready;
+	envelope.conn_handle_ready = &ready;
 	return cm_post(&envelope);
 }
 
@@ -218,7 +218,7 @@ void cm_send_listen(struct frl_listener *listener)
 	(void)cm_post(&envelope);
 }
 
-static void hear_reply(const Ctl__ConnReply *reply)
+static void handle_reply(const Ctl__ConnReply *reply)
 {
 	struct frl_conn *conn = conn_find(&reply->uuid, false);
 	struct conn_key key = { .passive = 0 };
@@ -231,24 +231,24 @@ static void hear_reply(const Ctl__ConnReply *reply)
 		cm_send_end(&key, ECONNRESET, "the peer has cancelled the connection", NULL, 0);
 		return;
 	}
-	if (conn->state != CONN_ASKING || !conn->sent)
+	if (conn->state != CONN_REQUESTING || !conn->sent)
 		return;
-	conn_meet(conn, reply->who, &reply->private_data);
-	if (conn_hear(conn, &reply->endpoint, reply->params))
+	conn_take_peer(conn, reply->who, &reply->private_data);
+	if (conn_take_endpoint(conn, &reply->endpoint, reply->params))
 		conn_fail(conn, EPROTO, frl_last_error());
 	else
-		conn_make(conn);
+		conn_connect(conn);
 }
 
-static void hear_ready(const Ctl__ConnReady *ready)
+static void handle_ready(const Ctl__ConnReady *ready)
 {
 	struct frl_conn *conn = conn_find(&ready->uuid, true);
 
-	if (conn && conn->state == CONN_MAKING && conn->sent)
-		conn_ready(conn);
+	if (conn && conn->state == CONN_CONNECTING && conn->sent)
+		conn_handle_ready(conn);
 }
 
-static void hear_end(const Ctl__ConnEnd *end)
+static void handle_end(const Ctl__ConnEnd *end)
 {
 	struct frl_conn *conn = conn_find(&end->uuid, end->to_passive);
 	int error = end->error ? cm_error(end->error) : ECONNRESET;
@@ -256,18 +256,18 @@ static void hear_end(const Ctl__ConnEnd *end)
 	if (!conn)
 		return;
 	/* Keep the data of an acceptance. */
-	if (conn->state == CONN_ASKING)
-		conn_meet(conn, NULL, &end->private_data);
+	if (conn->state == CONN_REQUESTING)
+		conn_take_peer(conn, NULL, &end->private_data);
 	conn_end(conn, error, *end->reason ? end->reason : "the peer gave no reason");
 }
 
-static bool hear(const Ctl__Envelope *envelope)
+static bool handle(const Ctl__Envelope *envelope)
 {
 	switch (envelope->body_case) {
 	case CTL__ENVELOPE__BODY_CONN_REQUEST: listener_request(envelope->conn_request); break;
-	case CTL__ENVELOPE__BODY_CONN_REPLY: hear_reply(envelope->conn_reply); break;
-	case CTL__ENVELOPE__BODY_CONN_READY: hear_ready(envelope->conn_ready); break;
-	case CTL__ENVELOPE__BODY_CONN_END: hear_end(envelope->conn_end); break;
+	case CTL__ENVELOPE__BODY_CONN_REPLY: handle_reply(envelope->conn_reply); break;
+	case CTL__ENVELOPE__BODY_CONN_READY: handle_ready(envelope->conn_handle_ready); break;
+	case CTL__ENVELOPE__BODY_CONN_END: handle_end(envelope->conn_end); break;
 	case CTL__ENVELOPE__BODY_LISTENING:
 		return listener_confirmed(envelope->seq, envelope->listening);
 	case CTL__ENVELOPE__BODY_FAILURE: return listener_refused(envelope->seq, envelope->failure);
@@ -281,12 +281,12 @@ static bool on_message(struct control_handler *handler, const Ctl__Envelope *env
 	bool taken;
 
 	pthread_mutex_lock(&cm.mutex);
-	taken = hear(envelope);
+	taken = handle(envelope);
 	pthread_mutex_unlock(&cm.mutex);
 	return taken;
 }
 
-static void tell_listeners(void)
+static void post_listeners(void)
 {
 	for (struct list *node = cm.listeners.next; node != &cm.listeners; node = node->next) {
 		struct frl_listener *listener = container_of(node, struct frl_listener, node);
@@ -302,13 +302,13 @@ static void on_up(struct control_handler *handler, bool again)
 
 	pthread_mutex_lock(&cm.mutex);
 	cm.up = true;
-	cm.hopeless = 0;
-	tell_listeners();
+	cm.unreachable = 0;
+	post_listeners();
 	HASH_ITER(hh, cm.conns, conn, next)
 	{
 		if (conn->state == CONN_ESTABLISHED && again)
 			send_resume(conn);
-		else if (conn->state == CONN_ASKING && !conn->sent && cm_send_request(conn))
+		else if (conn->state == CONN_REQUESTING && !conn->sent && cm_send_request(conn))
 			conn_end(conn, ENOTCONN, frl_last_error());
 	}
 	pthread_mutex_unlock(&cm.mutex);
@@ -320,10 +320,10 @@ static void on_down(struct control_handler *handler, int error, const char *why)
 
 	pthread_mutex_lock(&cm.mutex);
 	cm.up = false;
-	cm.hopeless = error < 0 ? -error : error;
+	cm.unreachable = error < 0 ? -error : error;
 	cm_copy_text(cm.why, sizeof(cm.why), why);
 	if (error)
-		listeners_give_up(ENOTCONN, cm.why);
+		listeners_fail(ENOTCONN, cm.why);
 	HASH_ITER(hh, cm.conns, conn, next)
 	{
 		if (conn->state == CONN_ESTABLISHED)

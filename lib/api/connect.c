@@ -90,7 +90,7 @@ struct attempt {
 };
 
 /* Frees a finished attempt, and releases the queue pair. With the guard held. */
-static void forget_attempt(struct frl_qp *qp)
+static void free_attempt(struct frl_qp *qp)
 {
 	free(qp->attempt);
 	qp->attempt = NULL;
@@ -106,7 +106,7 @@ void connect_abandon(struct frl_qp *qp)
 		return;
 	}
 	connecting_abandon(&qp->attempt->connecting);
-	forget_attempt(qp);
+	free_attempt(qp);
 }
 
 /* Returns -ECANCELED if another thread has abandoned the attempt. */
@@ -136,8 +136,8 @@ static int step_attempt(struct frl_qp *qp)
 	if (rc == -EAGAIN && clock_now_ns() < connecting->deadline_ns)
 		return rc;
 	if (rc == -EAGAIN)
-		rc = connecting_give_up(connecting, qp->attempt->timeout_ms);
-	forget_attempt(qp);
+		rc = connecting_time_out(connecting, qp->attempt->timeout_ms);
+	free_attempt(qp);
 	return rc;
 }
 
@@ -176,7 +176,7 @@ static int begin_attempt(struct frl_qp *qp, const struct frl_endpoint *remote,
 	qp->attempt = attempt;
 	rc = take_step(qp);
 	if (rc && rc != -EAGAIN)
-		forget_attempt(qp);
+		free_attempt(qp);
 	device_leave(device);
 	return rc == -EAGAIN ? 0 : rc;
 }

@@ -291,7 +291,7 @@ void connecting_abandon(struct connecting *c)
 	c->has_link = false;
 }
 
-int connecting_give_up(struct connecting *c, int timeout_ms)
+int connecting_time_out(struct connecting *c, int timeout_ms)
 {
 	int rc = -ETIMEDOUT;
 

@@ -67,6 +67,6 @@ int connecting_step(struct connecting *c);
 void connecting_abandon(struct connecting *c);
 
 /* As connecting_abandon(), after the timeout; the error names what was awaited. */
-int connecting_give_up(struct connecting *c, int timeout_ms);
+int connecting_time_out(struct connecting *c, int timeout_ms);
 
 #endif

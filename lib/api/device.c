@@ -91,7 +91,7 @@ static int check_config(const struct frl_device_config *config)
 }
 
 /* Fills in the configuration from the lease, which keeps the texts. */
-static int take_lease(const struct publication *publication, struct frl_device_config *config,
+static int apply_lease(const struct publication *publication, struct frl_device_config *config,
 	struct soft_open *open)
 {
 	const Ctl__Lease *lease = publication_lease(publication);
@@ -136,7 +136,7 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 	int rc = 0;
 
 	if (publication)
-		rc = take_lease(publication, &config, &open);
+		rc = apply_lease(publication, &config, &open);
 	if (rc)
 		return rc;
 	/* One setting may apply to devices of the local fabric and to others. */
@@ -148,7 +148,7 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 		publication_close_socket(publication);
 	if (rc)
 		return rc;
-	rc = device_join_far(*ret_device);
+	rc = device_attach_far(*ret_device);
 	if (rc) {
 		char why[ERROR_TEXT_MAX];
 
@@ -164,13 +164,13 @@ static void close_device(struct frl_device *device)
 	struct publication *publication = device->publication;
 
 	publish_close(device);
-	device_leave_far(device);
+	device_detach_far(device);
 	device->ops->close(device);
 	publish_drop(publication);
 }
 
 /* Records this host: links of the local fabric have names in this network namespace. */
-static void note_host(struct frl_device *device)
+static void record_host(struct frl_device *device)
 {
 	uint8_t id[HOST_ID_SIZE];
 
@@ -192,7 +192,7 @@ static int open_device(const struct frl_device_config *wanted, struct frl_device
 	}
 	if (publication)
 		snprintf(device->attr.fabric, sizeof(device->attr.fabric), "%s", wanted->fabric);
-	note_host(device);
+	record_host(device);
 	device->publication = publication;
 	rc = publish_device(device, publication);
 	if (rc)

@@ -140,7 +140,7 @@ void frl_launch_close(struct frl_launch *launch)
 /* ---- joining */
 
 /* Without a name of the job: joins by a unique id, which rank 0 creates. */
-static int meet_by_pmix(const struct frl_launch *launch, unsigned number, int timeout_ms,
+static int join_by_pmix(const struct frl_launch *launch, unsigned number, int timeout_ms,
 	struct frl_bootstrap *ret_bootstrap)
 {
 	uint64_t until_ns = clock_now_ns() + (uint64_t)timeout_ms * 1000000;
@@ -153,9 +153,9 @@ static int meet_by_pmix(const struct frl_launch *launch, unsigned number, int ti
 	if (launch->rank == 0) {
 		err = unique_id_create(until_ns, &id);
 		if (!err)
-			err = pmix_tell(key, id.text);
+			err = pmix_publish(key, id.text);
 	} else {
-		err = pmix_ask(key, timeout_ms, id.text, sizeof(id.text));
+		err = pmix_fetch(key, timeout_ms, id.text, sizeof(id.text));
 	}
 	if (err)
 		return err;
@@ -180,14 +180,14 @@ static void number_job(const char *job, unsigned number, char name[FRL_SERVICE_M
 }
 
 /* Joins the n-th bootstrap of the job, from 0. */
-static int meet(const struct frl_launch *launch, unsigned number, int timeout_ms,
+static int join_numbered(const struct frl_launch *launch, unsigned number, int timeout_ms,
 	struct frl_bootstrap *ret_bootstrap)
 {
 	char job[FRL_SERVICE_MAX + FRL_HOST_MAX + 2], name[FRL_SERVICE_MAX + 1];
 	const char *host = launch->host;
 
 	if (!launch->job[0] && is_pmix(launch) && launch->ctx)
-		return meet_by_pmix(launch, number, timeout_ms, ret_bootstrap);
+		return join_by_pmix(launch, number, timeout_ms, ret_bootstrap);
 	if (host[0] && launch_is_this_host(host))
 		host = "";
 	number_job(launch->job, number, name);
@@ -243,7 +243,7 @@ static int bootstrap_of(
 	count = count_of(launch);
 	if (!count)
 		return frl_fail(-ENOMEM, "no memory for the name of the job");
-	err = meet(launch, count->made, timeout_ms, ret_bootstrap);
+	err = join_numbered(launch, count->made, timeout_ms, ret_bootstrap);
 	if (err)
 		return err;
 	count->made++;

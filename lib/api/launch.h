@@ -79,7 +79,7 @@ int pmix_open(struct frl_launch *launch);
 void pmix_get(void);
 void pmix_put(void);
 /* Publish `text` of this rank under `key` for other ranks, and fetch the text of rank 0. */
-int pmix_tell(const char *key, const char *text);
-int pmix_ask(const char *key, int timeout_ms, char *text, size_t size);
+int pmix_publish(const char *key, const char *text);
+int pmix_fetch(const char *key, int timeout_ms, char *text, size_t size);
 
 #endif

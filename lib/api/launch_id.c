@@ -106,7 +106,7 @@ static int find_place(char place[PLACE + 1])
 	return 0;
 }
 
-static int ask_daemon(struct daemon *daemon, uint64_t limit_ns)
+static int query_daemon(struct daemon *daemon, uint64_t limit_ns)
 {
 	/* The shortest report: all reports describe the daemon. */
 	Ctl__Query query = CTL__QUERY__INIT;
@@ -145,7 +145,7 @@ static int find_daemon(struct daemon *daemon, uint64_t limit_ns)
 	err = control_register(&daemon->handler, CONTROL_START);
 	if (err)
 		return err;
-	err = ask_daemon(daemon, limit_ns);
+	err = query_daemon(daemon, limit_ns);
 	control_unregister(&daemon->handler);
 	return err;
 }
@@ -277,7 +277,7 @@ static int parse(const struct frl_unique_id *id, struct parts *parts)
 }
 
 /* Finds the host whose daemon keeps the job, as seen from this host. */
-static int find_keeper(const struct parts *parts, uint64_t limit_ns, char host[HOST + 1])
+static int find_job_host(const struct parts *parts, uint64_t limit_ns, char host[HOST + 1])
 {
 	struct daemon daemon;
 	int err;
@@ -315,7 +315,7 @@ int frl_bootstrap_from_unique_id(const struct frl_unique_id *id, int rank, int r
 	until_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 	err = parse(id, &parts);
 	if (!err)
-		err = find_keeper(&parts, until_ns, host);
+		err = find_job_host(&parts, until_ns, host);
 	if (err)
 		return err;
 	now_ns = clock_now_ns();

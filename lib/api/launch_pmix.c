@@ -228,7 +228,7 @@ static void free_value(pmix_value_t *value)
  * Queries a number about a rank, or about the job (PMIX_RANK_WILDCARD). Returns false if the
  * launcher does not provide it.
  */
-static bool ask_number(pmix_rank_t rank, const char *key, int *ret_number)
+static bool get_number(pmix_rank_t rank, const char *key, int *ret_number)
 {
 	pmix_proc_t about = the_pmix.me;
 	pmix_value_t *value = NULL;
@@ -244,7 +244,7 @@ static bool ask_number(pmix_rank_t rank, const char *key, int *ret_number)
 
 static int describe_me(struct frl_launch *launch)
 {
-	if (!ask_number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &launch->ranks) || launch->ranks < 1)
+	if (!get_number(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &launch->ranks) || launch->ranks < 1)
 		return frl_fail(-EINVAL,
 			"the PMIx server of the launcher does not report the number of ranks "
 			"(PMIX_JOB_SIZE, at most %d)",
@@ -253,8 +253,8 @@ static int describe_me(struct frl_launch *launch)
 		return frl_fail(-EINVAL, "PMIx reports rank %u of %d", (unsigned)the_pmix.me.rank,
 			launch->ranks);
 	launch->rank = (int)the_pmix.me.rank;
-	ask_number(the_pmix.me.rank, PMIX_LOCAL_RANK, &launch->local_rank);
-	ask_number(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE, &launch->local_ranks);
+	get_number(the_pmix.me.rank, PMIX_LOCAL_RANK, &launch->local_rank);
+	get_number(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE, &launch->local_ranks);
 	return 0;
 }
 
@@ -273,7 +273,7 @@ int pmix_open(struct frl_launch *launch)
 
 /* ---- values of the ranks */
 
-int pmix_tell(const char *key, const char *text)
+int pmix_publish(const char *key, const char *text)
 {
 	pmix_value_t value = { .type = PMIX_STRING };
 	int status;
@@ -293,7 +293,7 @@ int pmix_tell(const char *key, const char *text)
  * A query in progress. The server may answer after the waiter has timed out: the last holder frees
  * the query.
  */
-struct question {
+struct query {
 	pthread_mutex_t mutex; /* protects all following fields */
 	pthread_cond_t changed;
 	unsigned holders;
@@ -302,81 +302,81 @@ struct question {
 	char text[FRL_UNIQUE_ID_SIZE];
 };
 
-static struct question *question_new(void)
+static struct query *query_new(void)
 {
-	struct question *question = calloc(1, sizeof(*question));
+	struct query *query = calloc(1, sizeof(*query));
 	pthread_condattr_t attributes;
 
-	if (!question)
+	if (!query)
 		return NULL;
-	question->holders = 1;
-	pthread_mutex_init(&question->mutex, NULL);
+	query->holders = 1;
+	pthread_mutex_init(&query->mutex, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&question->changed, &attributes);
+	pthread_cond_init(&query->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
-	return question;
+	return query;
 }
 
 /* Releases the query. Mutex held; released on return. */
-static void question_put(struct question *question)
+static void query_put(struct query *query)
 {
-	bool is_last = --question->holders == 0;
+	bool is_last = --query->holders == 0;
 
-	pthread_mutex_unlock(&question->mutex);
+	pthread_mutex_unlock(&query->mutex);
 	if (!is_last)
 		return;
-	pthread_cond_destroy(&question->changed);
-	pthread_mutex_destroy(&question->mutex);
-	free(question);
+	pthread_cond_destroy(&query->changed);
+	pthread_mutex_destroy(&query->mutex);
+	free(query);
 }
 
 /* Called by a thread of PMIx. */
-static void take_answer(pmix_status_t status, pmix_value_t *value, void *arg)
+static void handle_answer(pmix_status_t status, pmix_value_t *value, void *arg)
 {
-	struct question *question = arg;
+	struct query *query = arg;
 
-	pthread_mutex_lock(&question->mutex);
-	question->answered = true;
-	question->status = status;
+	pthread_mutex_lock(&query->mutex);
+	query->answered = true;
+	query->status = status;
 	if (status == PMIX_SUCCESS && (!value || value->type != PMIX_STRING || !value->data.string))
-		question->status = PMIX_ERR_TYPE_MISMATCH;
+		query->status = PMIX_ERR_TYPE_MISMATCH;
 	else if (status == PMIX_SUCCESS)
-		snprintf(question->text, sizeof(question->text), "%s", value->data.string);
-	pthread_cond_broadcast(&question->changed);
-	question_put(question);
+		snprintf(query->text, sizeof(query->text), "%s", value->data.string);
+	pthread_cond_broadcast(&query->changed);
+	query_put(query);
 }
 
 /* Waits for the answer, or until the deadline. Mutex held. */
-static pmix_status_t await_answer(struct question *question, uint64_t until_ns)
+static pmix_status_t await_answer(struct query *query, uint64_t until_ns)
 {
 	const struct timespec until = time_at(until_ns);
 
-	while (!question->answered)
-		if (pthread_cond_timedwait(&question->changed, &question->mutex, &until))
+	while (!query->answered)
+		if (pthread_cond_timedwait(&query->changed, &query->mutex, &until))
 			return PMIX_ERR_TIMEOUT;
-	return question->status;
+	return query->status;
 }
 
-static pmix_status_t ask_once(const char *key, uint64_t until_ns, char *text, size_t size)
+static pmix_status_t fetch_once(const char *key, uint64_t until_ns, char *text, size_t size)
 {
-	struct question *question = question_new();
+	struct query *query = query_new();
 	pmix_proc_t first = the_pmix.me;
 	pmix_status_t status;
 
-	if (!question)
+	if (!query)
 		return PMIX_ERR_NOMEM;
 	first.rank = 0;
-	question->holders++; /* PMIx, until it has answered */
-	status = the_pmix.get_nb(&first, key, NULL, 0, take_answer, question);
-	pthread_mutex_lock(&question->mutex);
+	query->holders++; /* PMIx, until it has answered */
+	status = the_pmix.get_nb(&first, key, NULL, 0, handle_answer, query);
+	pthread_mutex_lock(&query->mutex);
 	if (status != PMIX_SUCCESS)
-		question->holders--;
+		query->holders--;
 	else
-		status = await_answer(question, until_ns);
+		status = await_answer(query, until_ns);
 	if (status == PMIX_SUCCESS)
-		snprintf(text, size, "%s", question->text);
-	question_put(question);
+		snprintf(text, size, "%s", query->text);
+	query_put(query);
 	return status;
 }
 
@@ -385,7 +385,7 @@ static bool is_not_yet(pmix_status_t status)
 	return status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT;
 }
 
-int pmix_ask(const char *key, int timeout_ms, char *text, size_t size)
+int pmix_fetch(const char *key, int timeout_ms, char *text, size_t size)
 {
 	const struct timespec pause = { .tv_nsec = AGAIN_MS * NS_PER_MS };
 	uint64_t until_ns = clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
@@ -396,7 +396,7 @@ int pmix_ask(const char *key, int timeout_ms, char *text, size_t size)
 	 * once, and a server may time out before this rank does (Open MPI 4: after 2 s).
 	 */
 	for (;;) {
-		status = ask_once(key, until_ns, text, size);
+		status = fetch_once(key, until_ns, text, size);
 		if (!is_not_yet(status) || clock_now_ns() >= until_ns)
 			break;
 		nanosleep(&pause, NULL);

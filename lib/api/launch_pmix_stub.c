@@ -25,12 +25,12 @@ void pmix_put(void)
 {
 }
 
-int pmix_tell(const char *key, const char *text)
+int pmix_publish(const char *key, const char *text)
 {
 	return fail();
 }
 
-int pmix_ask(const char *key, int timeout_ms, char *text, size_t size)
+int pmix_fetch(const char *key, int timeout_ms, char *text, size_t size)
 {
 	return fail();
 }

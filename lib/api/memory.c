@@ -261,7 +261,7 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 	return rc;
 }
 
-static void forget(struct frl_mr *mr)
+static void free_region(struct frl_mr *mr)
 {
 	mr_release_gpu(mr);
 	mr_release_fragments(mr);
@@ -281,11 +281,11 @@ int frl_dereg_mr(struct frl_mr *mr)
 			"frl_mr_cache_put()");
 	rc = mr->device->ops->mr_dereg(mr);
 	if (!rc)
-		forget(mr);
+		free_region(mr);
 	return rc;
 }
 
-int mr_end_cached(struct frl_mr *mr)
+int mr_dereg_cached(struct frl_mr *mr)
 {
 	int rc = mr->device->ops->mr_dereg(mr);
 
@@ -294,7 +294,7 @@ int mr_end_cached(struct frl_mr *mr)
 	if (rc)
 		frl_log(FRL_LOG_WARNING, "a region of a cache stays registered: %s",
 			frl_last_error());
-	forget(mr);
+	free_region(mr);
 	return 0;
 }
 

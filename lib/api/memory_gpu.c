@@ -43,7 +43,7 @@ struct device_gpu {
 
 /* Protects the lists of all devices, which change seldom. Taken before any guard. */
 static pthread_mutex_t gpus_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t gpu_has_left = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t gpu_was_detached = PTHREAD_COND_INITIALIZER;
 
 /* ---- checks */
 
@@ -131,7 +131,8 @@ static int by_peermem(struct frl_mr *mr)
 }
 
 /* Returns the error if neither method works: that of the method that is closer to working. */
-static int no_way(const struct frl_mr *mr, int rc_dmabuf, const char *why_dmabuf, int rc_peermem)
+static int fail_hardware(
+	const struct frl_mr *mr, int rc_dmabuf, const char *why_dmabuf, int rc_peermem)
 {
 	char why_peermem[ERROR_TEXT_MAX];
 
@@ -155,7 +156,7 @@ static int register_hardware(struct frl_mr *mr, const struct gpu_memory *memory,
 		error_save(why);
 		rc = by_peermem(mr);
 		if (rc)
-			return no_way(mr, rc_dmabuf, why, rc);
+			return fail_hardware(mr, rc_dmabuf, why, rc);
 		/* The method exists, and should have worked. */
 		if (rc_dmabuf != -ENOTSUP)
 			frl_log(FRL_LOG_WARNING, "GPU memory is registered by peermem, because: %s",
@@ -227,7 +228,7 @@ static struct device_gpu *find_gpu(const struct frl_device *device, const struct
  * Counts one more region of the GPU's memory, and attaches the GPU to the device if it is the first
  * one.
  */
-static int join_gpu(struct frl_device *device, struct gpu *gpu, struct offload **ret_offload)
+static int attach_gpu(struct frl_device *device, struct gpu *gpu, struct offload **ret_offload)
 {
 	struct device_gpu *at;
 	int rc;
@@ -235,7 +236,7 @@ static int join_gpu(struct frl_device *device, struct gpu *gpu, struct offload *
 	pthread_mutex_lock(&gpus_mutex);
 	/* Wait for a release in progress: it would unmap what a new offload has mapped. */
 	while ((at = find_gpu(device, gpu)) && at->regions == 0)
-		pthread_cond_wait(&gpu_has_left, &gpus_mutex);
+		pthread_cond_wait(&gpu_was_detached, &gpus_mutex);
 	rc = at ? check_works(device, at) : make_device_gpu(device, gpu, &at);
 	if (!rc) {
 		at->regions++;
@@ -245,7 +246,7 @@ static int join_gpu(struct frl_device *device, struct gpu *gpu, struct offload *
 	return rc;
 }
 
-static void leave_gpu(struct frl_device *device, const struct offload *offload)
+static void detach_gpu(struct frl_device *device, const struct offload *offload)
 {
 	struct device_gpu *at, **link;
 	bool is_last;
@@ -269,12 +270,12 @@ static void leave_gpu(struct frl_device *device, const struct offload *offload)
 	for (link = &device->gpus; *link != at;)
 		link = &(*link)->next;
 	*link = at->next;
-	pthread_cond_broadcast(&gpu_has_left);
+	pthread_cond_broadcast(&gpu_was_detached);
 	pthread_mutex_unlock(&gpus_mutex);
 	free(at);
 }
 
-int device_join_far(struct frl_device *device)
+int device_attach_far(struct frl_device *device)
 {
 	struct gpu *gpu;
 	int rc;
@@ -284,16 +285,16 @@ int device_join_far(struct frl_device *device)
 	rc = gpu_hold(NULL, device->far_gpu, &gpu);
 	if (rc)
 		return rc;
-	rc = join_gpu(device, gpu, &device->far_offload);
+	rc = attach_gpu(device, gpu, &device->far_offload);
 	/* The offload has its own reference. */
 	gpu_release(gpu);
 	return rc;
 }
 
-void device_leave_far(struct frl_device *device)
+void device_detach_far(struct frl_device *device)
 {
 	if (device->far_offload)
-		leave_gpu(device, device->far_offload);
+		detach_gpu(device, device->far_offload);
 	device->far_offload = NULL;
 }
 
@@ -356,9 +357,9 @@ static int upgrade(struct frl_mr *mr, const struct gpu_memory *memory, struct gp
 	return 0;
 }
 
-static void leave_region(struct frl_mr *mr)
+static void detach_region(struct frl_mr *mr)
 {
-	leave_gpu(mr->device, mr->offload);
+	detach_gpu(mr->device, mr->offload);
 	mr->offload = NULL;
 }
 
@@ -376,7 +377,7 @@ static int register_software(struct frl_mr *mr, const struct gpu_memory *memory,
 		gpu, memory, mr->addr, mr->length, mr->access & FRL_ACCESS_LOCAL_WRITE);
 	if (rc)
 		return rc;
-	rc = join_gpu(device, gpu, &mr->offload);
+	rc = attach_gpu(device, gpu, &mr->offload);
 	if (rc)
 		return rc;
 	mr->attr.tier = FRL_MR_MAPPED;
@@ -387,7 +388,7 @@ static int register_software(struct frl_mr *mr, const struct gpu_memory *memory,
 			device->ops->mr_dereg(mr);
 	}
 	if (rc)
-		leave_region(mr);
+		detach_region(mr);
 	return rc;
 }
 
@@ -518,7 +519,7 @@ void mr_release_gpu(struct frl_mr *mr)
 	if (!mr->gpu)
 		return;
 	if (mr->offload)
-		leave_gpu(mr->device, mr->offload);
+		detach_gpu(mr->device, mr->offload);
 	/* The memory of a cached region may be freed: the cache allows that. */
 	if (!mr->cached && was_freed(mr))
 		frl_log(FRL_LOG_WARNING,

@@ -16,8 +16,8 @@
  * other devices. Errors as gpu_hold(), gpu_offload_new() and the device's offload_attach(). Undo it
  * before the device is closed.
  */
-int device_join_far(struct frl_device *device);
-void device_leave_far(struct frl_device *device);
+int device_attach_far(struct frl_device *device);
+void device_detach_far(struct frl_device *device);
 
 /*
  * Registers a region of any memory with the device, and fills in the GPU fields. Errors as

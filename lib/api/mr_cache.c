@@ -38,15 +38,15 @@ static pthread_mutex_t all_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct list all_caches = { &all_caches, &all_caches };
 
 /* A child has no caches, and a thread of the parent may have held the mutex. */
-static void forget_all(void)
+static void reset_in_child(void)
 {
 	pthread_mutex_init(&all_mutex, NULL);
 	list_init(&all_caches);
 }
 
-static void expect_forks(void)
+static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, forget_all);
+	pthread_atfork(NULL, NULL, reset_in_child);
 }
 
 static struct mr_entry *entry_at(const struct list *node)
@@ -87,7 +87,7 @@ static void leave_idle(struct frl_mr_cache *cache, struct mr_entry *entry)
 }
 
 /* Moves an idle entry to `dead`. */
-static void bury(struct frl_mr_cache *cache, struct mr_entry *entry)
+static void discard_idle(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	leave_idle(cache, entry);
 	leave_index(cache, entry);
@@ -98,17 +98,17 @@ static void evict(struct frl_mr_cache *cache)
 {
 	while (cache->n_idle > cache->limit.max_regions ||
 		cache->idle_bytes > cache->limit.max_bytes) {
-		bury(cache, entry_at(cache->idle.next));
+		discard_idle(cache, entry_at(cache->idle.next));
 		cache->stats.evicted++;
 	}
 }
 
-void mr_cache_let_go(struct frl_mr_cache *cache, struct mr_entry *entry)
+void mr_cache_release(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	if (--entry->users > 0)
 		return;
 	cache->in_use--;
-	if (!entry->is_known) {
+	if (!entry->is_indexed) {
 		list_add_tail(&cache->dead, &entry->node);
 		return;
 	}
@@ -118,7 +118,7 @@ void mr_cache_let_go(struct frl_mr_cache *cache, struct mr_entry *entry)
 	evict(cache);
 }
 
-void mr_cache_take(struct frl_mr_cache *cache, struct mr_entry *entry)
+void mr_cache_acquire(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	if (entry->users++ > 0)
 		return;
@@ -132,7 +132,7 @@ void mr_cache_invalidate(struct frl_mr_cache *cache, struct mr_entry *entry)
 	if (entry->users)
 		leave_index(cache, entry);
 	else
-		bury(cache, entry);
+		discard_idle(cache, entry);
 }
 
 static bool memory_gone(struct unmap_listener *listener, uintptr_t start, uintptr_t end)
@@ -141,9 +141,10 @@ static bool memory_gone(struct unmap_listener *listener, uintptr_t start, uintpt
 	struct mr_entry *entry;
 	bool has_died = false;
 
-	for (struct list *node = cache->making.next; node != &cache->making; node = node->next) {
+	for (struct list *node = cache->registering.next; node != &cache->registering;
+		node = node->next) {
 		entry = entry_at(node);
-		entry->is_gone |= entry->start < end && start < entry->end;
+		entry->was_unmapped |= entry->start < end && start < entry->end;
 	}
 	while ((entry = mr_index_overlapping(&cache->index, start, end))) {
 		has_died |= entry->users == 0;
@@ -157,7 +158,8 @@ static bool needs_page(struct unmap_listener *listener, uintptr_t at, uintptr_t 
 	struct frl_mr_cache *cache = cache_of(listener);
 	uintptr_t page = cache->page;
 
-	for (struct list *node = cache->making.next; node != &cache->making; node = node->next) {
+	for (struct list *node = cache->registering.next; node != &cache->registering;
+		node = node->next) {
 		const struct mr_entry *entry = entry_at(node);
 		uintptr_t first = entry->start & ~(page - 1);
 		uintptr_t end = (entry->end + page - 1) & ~(page - 1);
@@ -195,7 +197,7 @@ static struct mr_entry *take_dead(struct frl_mr_cache *cache, bool was_freed)
  * Deregisters the dead entries. Returns how many cannot be deregistered yet. Keeps
  * frl_last_error(), because the caller's operation has not failed.
  */
-static unsigned clean(struct frl_mr_cache *cache)
+static unsigned deregister_dead(struct frl_mr_cache *cache)
 {
 	char error[ERROR_TEXT_MAX];
 	bool was_freed = false;
@@ -206,7 +208,7 @@ static unsigned clean(struct frl_mr_cache *cache)
 	list_init(&busy);
 	error_save(error);
 	while ((entry = take_dead(cache, was_freed))) {
-		was_freed = mr_end_cached(entry->mr) != -EBUSY;
+		was_freed = mr_dereg_cached(entry->mr) != -EBUSY;
 		if (was_freed) {
 			free(entry);
 		} else {
@@ -230,7 +232,7 @@ static unsigned clean(struct frl_mr_cache *cache)
 
 static void after_memory_gone(struct unmap_listener *listener)
 {
-	clean(cache_of(listener));
+	deregister_dead(cache_of(listener));
 }
 
 /* Deregisters all unused entries. */
@@ -238,11 +240,11 @@ static void trim(struct frl_mr_cache *cache)
 {
 	unmap_watch_lock();
 	while (!list_empty(&cache->idle)) {
-		bury(cache, entry_at(cache->idle.next));
+		discard_idle(cache, entry_at(cache->idle.next));
 		cache->stats.evicted++;
 	}
 	unmap_watch_unlock();
-	clean(cache);
+	deregister_dead(cache);
 }
 
 /*
@@ -268,7 +270,7 @@ static bool make_room(struct mr_index *index)
 }
 
 /* Removes an entry from the list of those being made. With the lock held. */
-static void leave_making(struct mr_entry *entry)
+static void leave_registering(struct mr_entry *entry)
 {
 	list_remove(&entry->node);
 	if (entry->page)
@@ -279,14 +281,14 @@ static void leave_making(struct mr_entry *entry)
  * Adds a registered entry to the index, unless its memory has changed meanwhile. With the lock
  * held.
  */
-static void introduce(struct frl_mr_cache *cache, struct mr_entry *entry)
+static void insert_entry(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	struct mr_index *index = index_of(cache, entry);
 	bool has_room = (entry->page || entry->buffer) && make_room(index);
 
 	cache->in_use++;
-	if (!has_room || entry->is_gone) {
-		leave_making(entry);
+	if (!has_room || entry->was_unmapped) {
+		leave_registering(entry);
 		return;
 	}
 	list_remove(&entry->node);
@@ -312,7 +314,7 @@ static struct mr_entry *new_entry(
 }
 
 /* `can_watch`: it is host memory, and all unmappings are reported. */
-static int make(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_watch)
+static int register_entry(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_watch)
 {
 	size_t page = 0;
 	int rc;
@@ -321,7 +323,7 @@ static int make(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_wat
 		page = unmap_watch_page(entry->start, entry->end);
 
 	unmap_watch_lock();
-	list_add_tail(&cache->making, &entry->node);
+	list_add_tail(&cache->registering, &entry->node);
 	if (page && !unmap_watch_range(entry->start, entry->end, page))
 		entry->page = page;
 	cache->stats.misses++;
@@ -333,9 +335,9 @@ static int make(struct frl_mr_cache *cache, struct mr_entry *entry, bool can_wat
 		entry->mr->cached = entry;
 	unmap_watch_lock();
 	if (rc)
-		leave_making(entry);
+		leave_registering(entry);
 	else
-		introduce(cache, entry);
+		insert_entry(cache, entry);
 	unmap_watch_unlock();
 	return rc;
 }
@@ -404,14 +406,14 @@ int frl_mr_cache_create(struct frl_pd *pd, const struct frl_mr_cache_config *con
 	set_limits(cache, config);
 	list_init(&cache->idle);
 	list_init(&cache->dead);
-	list_init(&cache->making);
+	list_init(&cache->registering);
 	list_init(&cache->listener.node);
 	cache->listener.gone = memory_gone;
 	cache->listener.after = after_memory_gone;
 	cache->listener.needs = needs_page;
 	start_to_watch(cache);
 	pd_count(pd, 1);
-	pthread_once(&once, expect_forks);
+	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&all_mutex);
 	list_add_tail(&all_caches, &cache->node);
 	pthread_mutex_unlock(&all_mutex);
@@ -423,14 +425,14 @@ int frl_mr_cache_create(struct frl_pd *pd, const struct frl_mr_cache_config *con
  * Deregisters all regions. Returns -EBUSY if some cannot be deregistered yet; the cache is
  * unchanged then.
  */
-static int clean_all(struct frl_mr_cache *cache)
+static int deregister_all(struct frl_mr_cache *cache)
 {
-	unsigned busy = clean(cache);
+	unsigned busy = deregister_dead(cache);
 
 	/* The thread in after_memory_gone() may have had entries, and put them back. */
 	if (!busy && cache->can_watch) {
 		unmap_watch_remove(&cache->listener);
-		busy = clean(cache);
+		busy = deregister_dead(cache);
 		if (busy)
 			start_to_watch(cache);
 	}
@@ -452,11 +454,11 @@ int frl_mr_cache_destroy(struct frl_mr_cache *cache)
 	unmap_watch_lock();
 	in_use = cache->in_use;
 	while (!in_use && !list_empty(&cache->idle))
-		bury(cache, entry_at(cache->idle.next));
+		discard_idle(cache, entry_at(cache->idle.next));
 	unmap_watch_unlock();
 	if (in_use)
 		return frl_fail(-EBUSY, "%u registrations of the cache are in use", in_use);
-	rc = clean_all(cache);
+	rc = deregister_all(cache);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&all_mutex);
@@ -508,7 +510,7 @@ int frl_mr_cache_get(struct frl_mr_cache *cache, void *addr, size_t length, uint
 	if (can_keep)
 		entry = mr_index_find(&cache->index, start, end, access);
 	if (entry) {
-		mr_cache_take(cache, entry);
+		mr_cache_acquire(cache, entry);
 		cache->stats.hits++;
 	}
 	is_dirty = !list_empty(&cache->dead);
@@ -518,13 +520,13 @@ int frl_mr_cache_get(struct frl_mr_cache *cache, void *addr, size_t length, uint
 	if (buffer)
 		entry = mr_cache_find_gpu(cache, start, end, access, buffer);
 	if (is_dirty || buffer)
-		clean(cache);
+		deregister_dead(cache);
 	if (!entry) {
 		entry = new_entry(cache, start, end, access, is_gpu);
 		if (!entry)
 			return frl_fail(-ENOMEM, "no memory for a memory region");
 		entry->buffer = buffer;
-		rc = make(cache, entry, can_keep && !is_gpu);
+		rc = register_entry(cache, entry, can_keep && !is_gpu);
 		if (rc) {
 			free(entry);
 			return rc;
@@ -544,7 +546,7 @@ void frl_mr_cache_put(struct frl_mr_cache *cache, struct frl_mr *mr)
 	unmap_watch_lock();
 	is_mistake = !entry || entry->cache != cache || entry->users == 0;
 	if (!is_mistake)
-		mr_cache_let_go(cache, entry);
+		mr_cache_release(cache, entry);
 	is_dirty = !list_empty(&cache->dead);
 	unmap_watch_unlock();
 	if (is_mistake) {
@@ -554,7 +556,7 @@ void frl_mr_cache_put(struct frl_mr_cache *cache, struct frl_mr *mr)
 		frl_log(FRL_LOG_ERROR, "%s", frl_last_error());
 	}
 	if (is_dirty)
-		clean(cache);
+		deregister_dead(cache);
 }
 
 void frl_mr_cache_query(struct frl_mr_cache *cache, struct frl_mr_cache_stats *ret_stats)

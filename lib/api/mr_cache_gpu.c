@@ -38,7 +38,7 @@ static struct mr_entry *take_candidate(
 	unmap_watch_lock();
 	entry = mr_index_find(&cache->gpu_index, start, end, access);
 	if (entry)
-		mr_cache_take(cache, entry);
+		mr_cache_acquire(cache, entry);
 	unmap_watch_unlock();
 	return entry;
 }
@@ -58,9 +58,9 @@ static bool count_hit(struct frl_mr_cache *cache)
 static void put_back(struct frl_mr_cache *cache, struct mr_entry *entry)
 {
 	unmap_watch_lock();
-	if (entry->is_known)
+	if (entry->is_indexed)
 		mr_cache_invalidate(cache, entry);
-	mr_cache_let_go(cache, entry);
+	mr_cache_release(cache, entry);
 	unmap_watch_unlock();
 }
 

@@ -23,7 +23,7 @@ struct frl_mr_cache {
 	unsigned gpu_hits;
 	unsigned in_use, n_idle;
 	uint64_t idle_bytes; /* host memory only */
-	struct list idle, dead, making;
+	struct list idle, dead, registering;
 	struct frl_mr_cache_stats stats;
 	struct list node; /* all_caches */
 };
@@ -31,9 +31,9 @@ struct frl_mr_cache {
 /* ---- mr_cache.c; with the lock held */
 
 /* Adds a user. */
-void mr_cache_take(struct frl_mr_cache *cache, struct mr_entry *entry);
+void mr_cache_acquire(struct frl_mr_cache *cache, struct mr_entry *entry);
 /* Removes a user. */
-void mr_cache_let_go(struct frl_mr_cache *cache, struct mr_entry *entry);
+void mr_cache_release(struct frl_mr_cache *cache, struct mr_entry *entry);
 /* Removes an entry from the index, because its memory has changed. An unused entry is dead then. */
 void mr_cache_invalidate(struct frl_mr_cache *cache, struct mr_entry *entry);
 

@@ -27,7 +27,7 @@ static uint32_t count_up_to(const struct mr_index *index, uintptr_t addr)
 	return low;
 }
 
-static void find_reaches(struct mr_index *index, uint32_t from)
+static void update_reaches(struct mr_index *index, uint32_t from)
 {
 	uintptr_t reach = from ? index->slots[from - 1].reach : 0;
 
@@ -93,8 +93,8 @@ void mr_index_add(struct mr_index *index, struct mr_entry *entry)
 		(index->n - at) * sizeof(index->slots[0]));
 	index->slots[at].entry = entry;
 	index->n++;
-	entry->is_known = true;
-	find_reaches(index, at);
+	entry->is_indexed = true;
+	update_reaches(index, at);
 }
 
 void mr_index_remove(struct mr_index *index, struct mr_entry *entry)
@@ -106,8 +106,8 @@ void mr_index_remove(struct mr_index *index, struct mr_entry *entry)
 	memmove(&index->slots[at - 1], &index->slots[at],
 		(index->n - at) * sizeof(index->slots[0]));
 	index->n--;
-	entry->is_known = false;
-	find_reaches(index, at - 1);
+	entry->is_indexed = false;
+	update_reaches(index, at - 1);
 }
 
 struct mr_slot *mr_index_grow(struct mr_index *index, struct mr_slot *more, uint32_t room)

@@ -16,16 +16,17 @@ struct frl_mr;
 struct frl_mr_cache;
 
 struct mr_entry {
-	struct list node; /* in `idle` (oldest first), `dead`, `making`, or in no list: in use */
+	struct list
+		node; /* in `idle` (oldest first), `dead`, `registering`, or in no list: in use */
 	struct frl_mr_cache *cache;
 	struct frl_mr *mr;
 	uintptr_t start, end;
 	uint32_t access;
 	unsigned users;
-	uint64_t buffer; /* GPU memory: mr_gpu_buffer(); 0: host memory */
-	size_t page;     /* size of the watched pages; 0: not watched */
-	bool is_gone;    /* the memory was unmapped while the entry was being made */
-	bool is_known;   /* in the index */
+	uint64_t buffer;   /* GPU memory: mr_gpu_buffer(); 0: host memory */
+	size_t page;       /* size of the watched pages; 0: not watched */
+	bool was_unmapped; /* the memory was unmapped while the entry was being made */
+	bool is_indexed;   /* in the index */
 };
 
 /* Sorted by start. `reach` is the largest end of this and all earlier slots. */

@@ -71,7 +71,7 @@ static inline int check_post(
  * memory.c: deregisters an unused region of a cache. Returns -EBUSY if the call should be repeated.
  * Other errors are logged, and the region is forgotten.
  */
-int mr_end_cached(struct frl_mr *mr);
+int mr_dereg_cached(struct frl_mr *mr);
 
 /*
  * memory.c: creates a region like `wanted` in `pd` and registers it by `reg`. Errors as

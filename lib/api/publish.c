@@ -22,7 +22,7 @@
 enum {
 	LEASE_MS = 5000,
 	REST_MS = 60000, /* limit of the wait for resting addresses */
-	ADDRESSES_TOLD = 4,
+	ADDRESSES_MAX = 4,
 	ADDRESS_SIZE = 64,
 	REASON_SIZE = 256,
 	WHY_SIZE = 100,
@@ -38,7 +38,7 @@ struct publication {
 	char fabric[64];           /* "": none was requested */
 	Ctl__Envelope *opened;     /* PortOpened, with the lease; NULL: no lease */
 	int socket;                /* the lease's socket, until the device is open; or -1 */
-	bool told;                 /* OpenPort was posted to the current daemon */
+	bool is_posted;            /* OpenPort was posted to the current daemon */
 	bool ended;                /* a restarted daemon did not renew the lease */
 	uint64_t open_seq;         /* of the last OpenPort posted */
 	struct page *page;         /* or NULL */
@@ -168,12 +168,12 @@ static void post_describe(struct publication *p)
 	const struct frl_device_attr *attr = &p->device->attr;
 	const struct gid_table *gids = &p->device->gids;
 	Ctl__DescribePort message = CTL__DESCRIBE_PORT__INIT;
-	char text[ADDRESSES_TOLD][ADDRESS_SIZE], *addresses[ADDRESSES_TOLD];
+	char text[ADDRESSES_MAX][ADDRESS_SIZE], *addresses[ADDRESSES_MAX];
 	char device[sizeof(attr->port)];
 	Ctl__Envelope envelope;
 
 	/* Skip the first one: the link-local address. */
-	for (unsigned i = 1; i < gids->n && message.n_addresses < ADDRESSES_TOLD; i++) {
+	for (unsigned i = 1; i < gids->n && message.n_addresses < ADDRESSES_MAX; i++) {
 		char *to = text[message.n_addresses];
 
 		snprintf(to, ADDRESS_SIZE, "%s/%u", format_ip(&gids->gids[i].ip),
@@ -207,13 +207,13 @@ static void post_close(const struct publication *p)
 }
 
 /* Posts the state of a publication, if there is a daemon. */
-static void tell(struct publication *p)
+static void post_state(struct publication *p)
 {
 	if (!publisher.up || p->ended || !(p->device || p->opened))
 		return;
-	if (!p->told)
+	if (!p->is_posted)
 		post_open(p);
-	p->told = true;
+	p->is_posted = true;
 	if (p->device)
 		post_describe(p);
 }
@@ -223,7 +223,7 @@ static void on_up(struct control_handler *handler, bool again)
 	lock();
 	publisher.up = true;
 	for (struct list *node = publisher.ports.next; node != &publisher.ports; node = node->next)
-		tell(container_of(node, struct publication, node));
+		post_state(container_of(node, struct publication, node));
 	unlock();
 }
 
@@ -233,7 +233,7 @@ static void on_down(struct control_handler *handler, int error, const char *why)
 	publisher.up = false;
 	publisher.losses++;
 	for (struct list *node = publisher.ports.next; node != &publisher.ports; node = node->next)
-		container_of(node, struct publication, node)->told = false;
+		container_of(node, struct publication, node)->is_posted = false;
 	unlock();
 }
 
@@ -306,7 +306,7 @@ static void end_lease(struct publication *p, const char *why)
 		p->opened->port_opened->lease->ip, p->fabric, why);
 	frl_log(FRL_LOG_ERROR, "%s", reason);
 	p->ended = true;
-	p->told = false;
+	p->is_posted = false;
 	if (p->device)
 		device_revoke(p->device, reason);
 }
@@ -386,7 +386,7 @@ static void add_publication(struct publication *p)
 	unlock();
 }
 
-static int ask_for_lease(struct publication *p, uint32_t *ret_retry_ms)
+static int request_lease(struct publication *p, uint32_t *ret_retry_ms)
 {
 	Ctl__OpenPort message = open_port(p);
 	Ctl__Envelope request, *answer;
@@ -411,9 +411,9 @@ static int ask_for_lease(struct publication *p, uint32_t *ret_retry_ms)
 	}
 	lock();
 	p->opened = answer;
-	p->told = losses == publisher.losses;
-	if (!p->told)
-		tell(p);
+	p->is_posted = losses == publisher.losses;
+	if (!p->is_posted)
+		post_state(p);
 	unlock();
 	/*
 	 * The caller drops the publication. Without the socket the program would open a second one
@@ -435,15 +435,15 @@ static int lease(struct publication *p)
 {
 	uint64_t limit_ns = limit_after_ms(clock_now_ns(), REST_MS);
 	uint32_t retry_ms = 0;
-	bool is_said = false;
+	bool is_logged = false;
 	int rc;
 
-	while ((rc = ask_for_lease(p, &retry_ms)) != 0 && retry_ms &&
+	while ((rc = request_lease(p, &retry_ms)) != 0 && retry_ms &&
 		clock_now_ns() + retry_ms * NS_PER_MS <= limit_ns) {
-		if (!is_said)
+		if (!is_logged)
 			frl_log(FRL_LOG_WARNING, "waiting for a port of fabric %s: %s", p->fabric,
 				frl_last_error());
-		is_said = true;
+		is_logged = true;
 		usleep((useconds_t)retry_ms * 1000);
 	}
 	return rc;
@@ -499,7 +499,7 @@ void publish_drop(struct publication *p)
 	publication_close_socket(p);
 	lock();
 	list_remove(&p->node);
-	if (p->counted && publisher.up && p->told)
+	if (p->counted && publisher.up && p->is_posted)
 		post_close(p);
 	unlock();
 	pthread_mutex_lock(&publisher.life);
@@ -549,7 +549,7 @@ static int publish(struct frl_device *device, struct publication *p, enum contro
 	p->device = device;
 	if (fresh)
 		list_add_tail(&publisher.ports, &p->node);
-	tell(p);
+	post_state(p);
 	unlock();
 	device->publication = p;
 	return check_ended(p);

@@ -77,7 +77,7 @@ static void after_fork_in_child(void)
 	if (c->alive >= 0)
 		close(c->alive);
 	c->wake_fd = c->start_fd = c->alive = -1;
-	c->has_thread = c->ends = c->in_up = c->telling = false;
+	c->has_thread = c->is_ending = c->in_up = c->is_syncing = false;
 	c->calling = NULL;
 	c->state = CLIENT_DOWN;
 	pthread_mutex_unlock(&c->mutex);
@@ -143,12 +143,12 @@ static int start_thread(struct client *c)
 	return 0;
 }
 
-static int begin(struct client *c, enum control_want want)
+static int start_client(struct client *c, enum control_want want)
 {
 	char why[WHY_SIZE] = "";
 	int rc, fd = -1, place = -1;
 
-	c->again = c->ends = c->in_up = c->telling = false;
+	c->again = c->is_ending = c->in_up = c->is_syncing = false;
 	c->error = 0;
 	c->place = -1;
 	c->state = CLIENT_DOWN;
@@ -211,12 +211,12 @@ int control_register(struct control_handler *handler, enum control_want want)
 	struct client *c = lock_client();
 	int rc = 0;
 
-	while (c->ends)
+	while (c->is_ending)
 		pthread_cond_wait(&c->changed, &c->mutex);
 	if (!c->has_thread) {
 		rc = find_places(c);
 		if (!rc)
-			rc = begin(c, want);
+			rc = start_client(c, want);
 	} else if (want == CONTROL_IF_THERE && c->error && !handler->registered) {
 		rc = frl_fail(-ENOTCONN, "%s", c->why);
 	}
@@ -229,7 +229,7 @@ int control_register(struct control_handler *handler, enum control_want want)
 /* Called after the last handler was unregistered. */
 static void end_thread(struct client *c)
 {
-	c->ends = true;
+	c->is_ending = true;
 	c->end_by_ns = limit_after_ms(clock_now_ns(), END_MS);
 	client_wake(c);
 	while (c->has_thread)
@@ -237,7 +237,7 @@ static void end_thread(struct client *c)
 	pthread_join(c->thread, NULL);
 	close(c->wake_fd);
 	c->wake_fd = -1;
-	c->ends = false;
+	c->is_ending = false;
 	pthread_cond_broadcast(&c->changed);
 }
 
@@ -252,7 +252,7 @@ void control_unregister(struct control_handler *handler)
 			pthread_cond_wait(&c->changed, &c->mutex);
 		/* Calls may be waiting for this handler's up(). */
 		pthread_cond_broadcast(&c->changed);
-		if (list_empty(&c->handlers) && c->has_thread && !c->ends)
+		if (list_empty(&c->handlers) && c->has_thread && !c->is_ending)
 			end_thread(c);
 	}
 	unlock_client(c);
@@ -279,7 +279,7 @@ static int post(struct client *c, const Ctl__Envelope *envelope, int fd)
 			-ENOMEM, "the control daemon reads no messages: check whether it hangs");
 	}
 	c->queued += out->size;
-	list_add_tail(c->telling ? &c->first : &c->queue, &out->node);
+	list_add_tail(c->is_syncing ? &c->first : &c->queue, &out->node);
 	/*
 	 * Send at once, because the process may end before the thread runs. The daemon reads all
 	 * bytes that the socket has accepted, even after the process has ended.
@@ -330,7 +330,7 @@ static bool wait_change(struct client *c, uint64_t limit_ns)
 }
 
 /* At exit: sends the rest of the queue, as long as the daemon reads. */
-__attribute__((destructor)) static void hand_over(void)
+__attribute__((destructor)) static void flush_at_exit(void)
 {
 	uint64_t limit_ns = limit_after_ms(clock_now_ns(), END_MS);
 	struct client *c = &the_client;
@@ -351,7 +351,7 @@ __attribute__((destructor)) static void hand_over(void)
  * Returns true if all handlers have posted their state: a request may depend on it. With the mutex
  * held.
  */
-static bool is_told(const struct client *c)
+static bool handlers_are_synced(const struct client *c)
 {
 	return c->state == CLIENT_UP && !c->in_up && !client_first_due(c, DUE_UP);
 }
@@ -378,7 +378,7 @@ static int send_call(struct client *c, Ctl__Envelope *request, struct call *call
 {
 	int rc;
 
-	while (c->has_thread && !is_told(c) && !c->error)
+	while (c->has_thread && !handlers_are_synced(c) && !c->error)
 		if (!wait_change(c, limit_ns))
 			return frl_fail(-ETIMEDOUT, "the control daemon does not answer%s%s",
 				*c->why ? ": " : "", c->why);

@@ -31,7 +31,7 @@ enum {
 	 * A lost daemon that is not private will probably be restarted. Do not start another one in
 	 * its place for this time.
 	 */
-	PATIENCE_MS = 30000,
+	RESTART_MS = 30000,
 	MAX_REFUSALS = 5,
 };
 
@@ -78,7 +78,7 @@ static void fail_calls(struct client *c)
 	pthread_cond_broadcast(&c->changed);
 }
 
-static void tell_down(struct client *c)
+static void mark_down(struct client *c)
 {
 	for (struct list *node = c->handlers.next; node != &c->handlers; node = node->next) {
 		struct control_handler *handler = container_of(node, struct control_handler, node);
@@ -100,16 +100,16 @@ static void give_up(struct client *c, int error, const char *why, uint64_t now_n
 	c->retry_ns = in_ms(now_ns, SLOW_RETRY_MS);
 	fail_calls(c);
 	if (is_new)
-		tell_down(c);
+		mark_down(c);
 }
 
-void client_lose(struct client *c, const char *why, uint64_t now_ns)
+void client_disconnect(struct client *c, const char *why, uint64_t now_ns)
 {
 	bool was_up = c->state == CLIENT_UP;
 
 	control_socket_close(&c->socket);
 	c->state = CLIENT_DOWN;
-	c->telling = false;
+	c->is_syncing = false;
 	c->retry_ns = in_ms(now_ns, was_up ? 0 : RETRY_MS);
 	if (!was_up) {
 		/* This drops the Hello only. Posted messages stay queued. */
@@ -126,11 +126,11 @@ void client_lose(struct client *c, const char *why, uint64_t now_ns)
 		c->places.list[c->place].path, why);
 	frl_log(FRL_LOG_WARNING, "%s", c->why);
 	fail_calls(c);
-	tell_down(c);
+	mark_down(c);
 }
 
 /* Handles a daemon that refuses this process. */
-static void refuse(struct client *c, int error, const char *why, uint64_t now_ns)
+static void handle_refusal(struct client *c, int error, const char *why, uint64_t now_ns)
 {
 	char text[WHY_SIZE];
 
@@ -179,7 +179,7 @@ void client_greet(struct client *c, int fd, int place)
 static void come_up(struct client *c)
 {
 	c->state = CLIENT_UP;
-	c->telling = true;
+	c->is_syncing = true;
 	c->error = 0;
 	c->refusals = 0;
 	*c->why = '\0';
@@ -219,33 +219,33 @@ int client_search(
 }
 
 /* Returns whether a daemon was lost a short time ago. */
-static bool lost_lately(const struct client *c, uint64_t now_ns)
+static bool was_lost_recently(const struct client *c, uint64_t now_ns)
 {
-	return c->lost_ns && now_ns < limit_after_ms(c->lost_ns, PATIENCE_MS);
+	return c->lost_ns && now_ns < limit_after_ms(c->lost_ns, RESTART_MS);
 }
 
 /* Returns whether to wait for a lost daemon that this process must not start. */
-static bool is_patient(const struct client *c, uint64_t now_ns)
+static bool awaits_restart(const struct client *c, uint64_t now_ns)
 {
-	return lost_lately(c, now_ns) && !c->places.list[c->place].is_private;
+	return was_lost_recently(c, now_ns) && !c->places.list[c->place].is_private;
 }
 
 /*
  * Returns whether the current or the last daemon is the system's. A private daemon does not know
  * its leases, nor other hosts.
  */
-static bool is_of_system(const struct client *c)
+static bool uses_system_daemon(const struct client *c)
 {
 	return c->places.start >= 0 && c->place >= 0 && !c->places.list[c->place].is_private;
 }
 
 static bool is_slow(const struct client *c, uint64_t now_ns)
 {
-	return c->error || (c->lost_ns && !lost_lately(c, now_ns));
+	return c->error || (c->lost_ns && !was_lost_recently(c, now_ns));
 }
 
 /* Starts a private daemon, because none was found. */
-static void start(struct client *c, uint64_t now_ns)
+static void start_daemon(struct client *c, uint64_t now_ns)
 {
 	const struct daemon_place *place = &c->places.list[c->places.start];
 	char why[WHY_SIZE] = "";
@@ -284,8 +284,8 @@ static void start(struct client *c, uint64_t now_ns)
 
 static void look_for_daemon(struct client *c, uint64_t now_ns)
 {
-	bool patient = is_patient(c, now_ns), of_system = is_of_system(c);
-	int fd, place = -1, only = patient || of_system ? c->place : -1;
+	bool waits = awaits_restart(c, now_ns), of_system = uses_system_daemon(c);
+	int fd, place = -1, only = waits || of_system ? c->place : -1;
 	char why[WHY_SIZE] = "";
 
 	pthread_mutex_unlock(&c->mutex);
@@ -296,7 +296,7 @@ static void look_for_daemon(struct client *c, uint64_t now_ns)
 		return;
 	}
 	c->retry_ns = in_ms(now_ns, is_slow(c, now_ns) ? SLOW_RETRY_MS : RETRY_MS);
-	if (fd == -EAGAIN || patient || c->error)
+	if (fd == -EAGAIN || waits || c->error)
 		return;
 	if (of_system)
 		snprintf(why, sizeof(why),
@@ -304,41 +304,41 @@ static void look_for_daemon(struct client *c, uint64_t now_ns)
 			"systemctl start ferruled",
 			c->places.list[c->place].path);
 	if (wants_start(c) && c->places.start >= 0 && !of_system)
-		start(c, now_ns);
+		start_daemon(c, now_ns);
 	else if (wants_start(c) && (!c->lost_ns || of_system))
 		give_up(c, -ENOTCONN, why, now_ns); /* this process must not start it */
 }
 
-void client_take_hello(struct client *c, const Ctl__Envelope *envelope, uint64_t now_ns)
+void client_handle_hello(struct client *c, const Ctl__Envelope *envelope, uint64_t now_ns)
 {
 	char why[WHY_SIZE];
 
 	if (envelope->body_case == CTL__ENVELOPE__BODY_FAILURE) {
 		snprintf(why, sizeof(why), "the control daemon at %s refuses: %s",
 			c->places.list[c->place].path, envelope->failure->text);
-		refuse(c, -(int)envelope->failure->error, why, now_ns);
+		handle_refusal(c, -(int)envelope->failure->error, why, now_ns);
 	} else if (envelope->version != CONTROL_VERSION) {
 		snprintf(why, sizeof(why),
 			"the control daemon at %s has protocol version %u, this library %d: use "
 			"the same release of both",
 			c->places.list[c->place].path, (unsigned)envelope->version,
 			(int)CONTROL_VERSION);
-		refuse(c, -ENOTCONN, why, now_ns);
+		handle_refusal(c, -ENOTCONN, why, now_ns);
 	} else if (envelope->body_case != CTL__ENVELOPE__BODY_HELLO ||
 		envelope->hello->role != CTL__ROLE__ROLE_DAEMON) {
 		snprintf(why, sizeof(why), "the program that listens at %s is not a control daemon",
 			c->places.list[c->place].path);
-		refuse(c, -ENOTCONN, why, now_ns);
+		handle_refusal(c, -ENOTCONN, why, now_ns);
 	} else {
 		come_up(c);
 	}
 }
 
 /* Handles expired deadlines. */
-void client_keep(struct client *c, uint64_t now_ns)
+void client_check_time(struct client *c, uint64_t now_ns)
 {
-	if (c->state == CLIENT_DOWN && now_ns >= c->retry_ns && !c->ends)
+	if (c->state == CLIENT_DOWN && now_ns >= c->retry_ns && !c->is_ending)
 		look_for_daemon(c, now_ns);
 	else if (c->state == CLIENT_GREETING && now_ns >= c->greet_by_ns)
-		client_lose(c, "it does not answer", now_ns);
+		client_disconnect(c, "it does not answer", now_ns);
 }

@@ -43,7 +43,7 @@ struct client {
 	 */
 	pthread_cond_t changed;
 	bool has_thread;
-	bool ends; /* the thread must end: no handlers are registered */
+	bool is_ending; /* the thread must end: no handlers are registered */
 	pthread_t thread;
 	int wake_fd; /* -1: none */
 	bool woken;
@@ -55,7 +55,7 @@ struct client {
 	 * From a daemon's Hello until up() of all handlers has returned: messages posted meanwhile,
 	 * by any thread, are sent before those posted earlier, in the order of posting.
 	 */
-	bool telling;
+	bool is_syncing;
 	uint64_t messages;
 	struct list calls;
 	uint64_t next_seq;
@@ -100,17 +100,17 @@ void client_wake(struct client *c);
  */
 int client_send(struct client *c);
 
-/* client_connect.c: all with the mutex held. client_keep() may release it meanwhile. */
+/* client_connect.c: all with the mutex held. client_check_time() may release it meanwhile. */
 
 /*
  * Looks for a daemon when that is due, and disconnects from one that has not sent its Hello in
  * time.
  */
-void client_keep(struct client *c, uint64_t now_ns);
+void client_check_time(struct client *c, uint64_t now_ns);
 /* Handles the first message of a daemon. */
-void client_take_hello(struct client *c, const Ctl__Envelope *envelope, uint64_t now_ns);
+void client_handle_hello(struct client *c, const Ctl__Envelope *envelope, uint64_t now_ns);
 /* Closes the socket and handles the loss of the daemon. */
-void client_lose(struct client *c, const char *why, uint64_t now_ns);
+void client_disconnect(struct client *c, const char *why, uint64_t now_ns);
 void client_drop_queues(struct client *c);
 /* Lets other processes start a daemon again. */
 void client_end_start(struct client *c);

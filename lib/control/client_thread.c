@@ -148,7 +148,7 @@ static void take(struct client *c, Ctl__Envelope *envelope, uint64_t now_ns)
 	int fd = has_fd ? control_socket_take_fd(&c->socket) : -1;
 
 	if (c->state == CLIENT_GREETING)
-		client_take_hello(c, envelope, now_ns);
+		client_handle_hello(c, envelope, now_ns);
 	else if (envelope->seq && take_answer(c, envelope, fd))
 		return;
 	else
@@ -172,7 +172,7 @@ static bool take_messages(struct client *c, uint64_t now_ns)
 			take(c, envelope, now_ns);
 		} else {
 			if (why)
-				client_lose(c, why, now_ns);
+				client_disconnect(c, why, now_ns);
 			return false;
 		}
 	}
@@ -188,9 +188,9 @@ static bool receive(struct client *c, uint64_t now_ns)
 	rc = control_socket_receive(&c->socket);
 	lock(c);
 	if (rc == -ECONNRESET)
-		client_lose(c, "it has closed the connection", now_ns);
+		client_disconnect(c, "it has closed the connection", now_ns);
 	else if (rc && rc != -EAGAIN)
-		client_lose(c, frl_strerror(rc), now_ns);
+		client_disconnect(c, frl_strerror(rc), now_ns);
 	return take_messages(c, now_ns);
 }
 
@@ -213,7 +213,7 @@ int client_send(struct client *c)
 		return 0;
 	if (c->state == CLIENT_UP) {
 		append(&c->sending, &c->first);
-		if (!c->telling)
+		if (!c->is_syncing)
 			append(&c->sending, &c->queue);
 	}
 	rc = control_socket_send(&c->socket, &c->sending, &sent);
@@ -229,7 +229,7 @@ static bool send_queued(struct client *c, uint64_t now_ns)
 	int rc = client_send(c);
 
 	if (rc && rc != -EAGAIN)
-		client_lose(c, frl_strerror(rc), now_ns);
+		client_disconnect(c, frl_strerror(rc), now_ns);
 	return rc == -EAGAIN;
 }
 
@@ -266,7 +266,7 @@ static void call_due(struct client *c)
 	 * repeat.
 	 */
 	if (c->state == CLIENT_UP)
-		c->again = c->telling = false;
+		c->again = c->is_syncing = false;
 }
 
 static struct control_handler *first_tick(const struct client *c, uint64_t now_ns)
@@ -309,7 +309,7 @@ static uint64_t min(uint64_t a, uint64_t b)
 
 static uint64_t next_deadline(const struct client *c)
 {
-	uint64_t next = c->ends ? c->end_by_ns : UINT64_MAX;
+	uint64_t next = c->is_ending ? c->end_by_ns : UINT64_MAX;
 
 	if (c->state == CLIENT_DOWN)
 		next = min(next, c->retry_ns);
@@ -329,7 +329,7 @@ static uint64_t next_deadline(const struct client *c)
 
 static bool has_ended(const struct client *c, uint64_t now_ns)
 {
-	return c->ends &&
+	return c->is_ending &&
 		(c->state != CLIENT_UP || now_ns >= c->end_by_ns ||
 			(list_empty(&c->sending) && list_empty(&c->first) &&
 				list_empty(&c->queue)));
@@ -371,7 +371,7 @@ void *client_main(void *arg)
 
 		if (readable && c->state != CLIENT_DOWN)
 			readable = receive(c, now_ns);
-		client_keep(c, now_ns);
+		client_check_time(c, now_ns);
 		call_due(c);
 		call_ticks(c, now_ns);
 		blocked = send_queued(c, now_ns);

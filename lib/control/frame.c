@@ -74,9 +74,9 @@ static const struct {
 
 static _Thread_local char why[WHY_SIZE];
 
-static bool wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static bool invalid(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-static bool wrong(const char *format, ...)
+static bool invalid(const char *format, ...)
 {
 	va_list arguments;
 
@@ -124,9 +124,9 @@ static bool check_text(const char *field, const char *text)
 		unsigned length = text_character(at, &code);
 
 		if (!length)
-			return wrong("its field %s is not UTF-8", field);
+			return invalid("its field %s is not UTF-8", field);
 		if (!text_is_printable(code))
-			return wrong("its field %s has control characters", field);
+			return invalid("its field %s has control characters", field);
 		at += length;
 	}
 	return true;
@@ -141,8 +141,8 @@ static bool check_size(const struct size_row *row, const char *field, size_t siz
 	if ((size == 0 && row->or_empty) || (size >= row->min && size <= row->max))
 		return true;
 	if (row->min == row->max)
-		return wrong("its field %s has %zu bytes, not %zu", field, size, row->max);
-	return wrong(
+		return invalid("its field %s has %zu bytes, not %zu", field, size, row->max);
+	return invalid(
 		"its field %s has %zu bytes, more than the %zu allowed", field, size, row->max);
 }
 
@@ -165,12 +165,12 @@ static bool check_value(const ProtobufCFieldDescriptor *field, const void *value
 		memcpy(&number, value, sizeof(number));
 		if (number && protobuf_c_enum_descriptor_get_value(field->descriptor, number))
 			return true;
-		return wrong("its field %s has the unknown value %d", field->name, number);
+		return invalid("its field %s has the unknown value %d", field->name, number);
 	case PROTOBUF_C_TYPE_UINT32:
 		memcpy(&number, value, sizeof(number));
 		if (strcmp(field->name, "error") || (number > 0 && number <= MAX_ERRNO))
 			return true;
-		return wrong("its field error is not an errno: %u", (unsigned)number);
+		return invalid("its field error is not an errno: %u", (unsigned)number);
 	case PROTOBUF_C_TYPE_MESSAGE: return check_message(*(ProtobufCMessage *const *)value);
 	default: return true;
 	}
@@ -236,7 +236,7 @@ static bool check_message(ProtobufCMessage *message)
 			descriptor, needed[i].field);
 		part = (const uint8_t *)message + field->offset;
 		if (!*(void *const *)part)
-			return wrong("its field %s is missing", field->name);
+			return invalid("its field %s is missing", field->name);
 	}
 	return true;
 }
@@ -245,29 +245,29 @@ static bool check_envelope(Ctl__Envelope *envelope)
 {
 	/* A body of a later release is an unknown field here. */
 	if (envelope->body_case == CTL__ENVELOPE__BODY__NOT_SET && !envelope->base.n_unknown_fields)
-		return wrong("it has no body");
+		return invalid("it has no body");
 	if (envelope->version != CONTROL_VERSION &&
 		envelope->body_case != CTL__ENVELOPE__BODY_HELLO &&
 		envelope->body_case != CTL__ENVELOPE__BODY_FAILURE)
-		return wrong("its version is %u, not %u", envelope->version, CONTROL_VERSION);
+		return invalid("its version is %u, not %u", envelope->version, CONTROL_VERSION);
 	return check_message(&envelope->base);
 }
 
 /* ---- memory */
 
-static void *take_memory(void *left, size_t size)
+static void *budget_alloc(void *left, size_t size)
 {
 	size_t *budget = left;
 
 	if (size > *budget) {
-		wrong("it unpacks to more memory than any valid message");
+		invalid("it unpacks to more memory than any valid message");
 		return NULL;
 	}
 	*budget -= size;
 	return malloc(size);
 }
 
-static void give_memory(void *left, void *memory)
+static void budget_free(void *left, void *memory)
 {
 	free(memory);
 }
@@ -276,15 +276,15 @@ Ctl__Envelope *frame_unpack(const uint8_t *frame, size_t size, const char **ret_
 {
 	size_t payload = size - FRAME_HEADER;
 	size_t budget = MEMORY_BASE + payload * MEMORY_FACTOR;
-	ProtobufCAllocator allocator = { take_memory, give_memory, &budget };
+	ProtobufCAllocator allocator = { budget_alloc, budget_free, &budget };
 	Ctl__Envelope *envelope;
 
-	wrong("it is not a message of the control protocol");
+	invalid("it is not a message of the control protocol");
 	*ret_why = why;
 	envelope = ctl__envelope__unpack(&allocator, payload, frame + FRAME_HEADER);
 	if (!envelope || check_envelope(envelope))
 		return envelope;
-	/* take_memory() allocates by malloc(), so the default allocator can free it. */
+	/* budget_alloc() allocates by malloc(), so the default allocator can free it. */
 	ctl__envelope__free_unpacked(envelope, NULL);
 	return NULL;
 }
