@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "drivers/verbs/verbs.h"
-#include "lib/api/memory_gpu.h"
+#include "lib/api/memory/memory_gpu.h"
 #include "lib/api/objects.h"
-#include "lib/api/publish.h"
+#include "lib/api/publish/publish.h"
 #include "lib/base/settings.h"
 #include "lib/device/soft.h"
 

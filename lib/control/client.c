@@ -83,7 +83,7 @@ static void after_fork_in_child(void)
 	pthread_mutex_unlock(&c->mutex);
 }
 
-/* Runs at load, before lib/api/publish.c registers its fork handlers (204). */
+/* Runs at load, before lib/api/publish/publish.c registers its fork handlers (204). */
 __attribute__((constructor(203))) static void init_client(void)
 {
 	struct client *c = &the_client;

@@ -13,7 +13,7 @@
 
 #include <ferrule/connect.h>
 
-#include "lib/api/bootstrap.h"
+#include "lib/api/bootstrap/bootstrap.h"
 #include "lib/control/client.h"
 #include "tests/fakes/fake_daemon.h"
 #include "tests/fixtures/program.h"

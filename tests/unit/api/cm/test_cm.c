@@ -2,7 +2,7 @@
 /* Connection management: connections that are asked for, answered, refused, late and ended. */
 #include <unistd.h>
 
-#include "lib/api/cm.h"
+#include "lib/api/cm/cm.h"
 #include "lib/control/client.h"
 #include "tests/unit/api/cm/cm_fixture.h"
 #include "tests/fixtures/program.h"

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/api/launch.h"
+#include "lib/api/launch/launch.h"
 
 #include "tests/fixtures/program.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Devices whose port the daemon, which is the test, leases to them. */
 #include "lib/api/objects.h"
-#include "lib/api/publish.h"
+#include "lib/api/publish/publish.h"
 #include "lib/device/soft.h"
 
 #include <stdio.h>
