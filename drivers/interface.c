@@ -13,7 +13,7 @@
 
 #include "lib/base/error.h"
 
-static int ask(const char *name, unsigned long request, struct ifreq *ret_answer)
+static int interface_ioctl(const char *name, unsigned long request, struct ifreq *ret_answer)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int err;
@@ -30,7 +30,7 @@ static int ask(const char *name, unsigned long request, struct ifreq *ret_answer
 int interface_mtu(const char *name, uint32_t *ret_mtu)
 {
 	struct ifreq answer;
-	int err = ask(name, SIOCGIFMTU, &answer);
+	int err = interface_ioctl(name, SIOCGIFMTU, &answer);
 
 	if (err)
 		return frl_fail(err == -ENODEV ? -ENODEV : err,
@@ -44,7 +44,7 @@ bool interface_is_running(const char *name)
 {
 	struct ifreq answer;
 
-	return ask(name, SIOCGIFFLAGS, &answer) == 0 && (answer.ifr_flags & IFF_UP) &&
+	return interface_ioctl(name, SIOCGIFFLAGS, &answer) == 0 && (answer.ifr_flags & IFF_UP) &&
 		(answer.ifr_flags & IFF_RUNNING);
 }
 
@@ -120,14 +120,14 @@ bool interface_is_kernels(const struct frl_ip *ip)
  * the socket. Protocol 0 means that the socket receives nothing. */
 int interface_take_multicast(const char *name)
 {
-	struct packet_mreq wish = { .mr_type = PACKET_MR_ALLMULTI };
+	struct packet_mreq membership = { .mr_type = PACKET_MR_ALLMULTI };
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
 	int err;
 
 	if (fd < 0)
 		return -errno;
-	wish.mr_ifindex = (int)if_nametoindex(name);
-	if (!setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wish, sizeof(wish)))
+	membership.mr_ifindex = (int)if_nametoindex(name);
+	if (!setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership, sizeof(membership)))
 		return fd;
 	err = -errno;
 	close(fd);

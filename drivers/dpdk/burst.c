@@ -175,7 +175,7 @@ static struct rte_mbuf *build_chain(struct dpdk_port *port, const struct port_pa
 	return head;
 }
 
-static uint16_t swallow(struct dpdk_port *port, uint16_t n)
+static uint16_t discard(struct dpdk_port *port, uint16_t n)
 {
 	port->dropped.tx_dropped += n;
 	return n;
@@ -253,7 +253,7 @@ uint16_t burst_tx(
 	uint16_t taken = 0;
 
 	if (unlikely(number != 0))
-		return swallow(port, n);
+		return discard(port, n);
 	while (taken < n) {
 		/* Packets that the queue then refuses are wasted work, and DPDK cannot report how
 		 * much a queue takes. Build as many as it took lately, and more while it takes
@@ -273,7 +273,7 @@ uint16_t burst_tx(
 		if (unlikely(built < want)) {
 			if (!is_too_long(port, &packets[taken]))
 				break; /* no buffers */
-			taken += swallow(port, 1);
+			taken += discard(port, 1);
 			continue;
 		}
 		port->batch = RTE_MIN(port->batch * 2, PORT_BURST);

@@ -238,7 +238,7 @@ static void *start_thread(void *arg)
 	return NULL;
 }
 
-static void say_why(const struct dpdk_port_config *config, const char *detail)
+static void log_reason(const struct dpdk_port_config *config, const char *detail)
 {
 	char address[PCI_ADDRESS], cause[256] = "";
 	struct pci_device device;
@@ -284,7 +284,7 @@ static int start_once(const struct dpdk_port_config *config)
 	}
 	pthread_join(thread, NULL);
 	if (start.err)
-		say_why(config, start.detail);
+		log_reason(config, start.detail);
 	return start.err;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One ethdev: queues, MTU, link state, and errors that name the problem. */
 #include "drivers/dpdk/internal.h"
-#include "drivers/dpdk/known.h"
+#include "drivers/dpdk/quirks.h"
 #include "drivers/dpdk/pci.h"
 #include "drivers/dpdk/rx_buffers.h"
 #include "drivers/dpdk/sigpipe.h"
@@ -185,18 +185,18 @@ static uint16_t most_segments(const struct rte_eth_dev_info *info)
 
 static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info)
 {
-	const struct known_driver *driver = known_driver(info->driver_name);
+	const struct dpdk_quirks *driver = dpdk_quirks(info->driver_name);
 
 	port->device = info->device;
 	port->needs_dma = strcmp(rte_bus_name(rte_dev_bus(info->device)), "vdev") != 0;
 	port->max_segments = most_segments(info);
 	/* A vdev that is not known to copy may share DPDK's memory with other processes, but not
 	 * ours. */
-	port->copies = port->max_segments == 1 || driver->wants_one_buffer ||
+	port->copies = port->max_segments == 1 || driver->needs_one_buffer ||
 		(!port->needs_dma && !driver->reads_with_cpu);
-	if (port->needs_dma && driver->wants_pages)
+	if (port->needs_dma && driver->needs_pages)
 		port->page = (uint32_t)sysconf(_SC_PAGESIZE);
-	port->wants_objects = driver->wants_objects;
+	port->needs_objects = driver->needs_objects;
 	port->base.caps.kind = info->driver_name;
 	port->base.caps.lossless = false;
 	port->base.caps.on_demand = false;
@@ -208,7 +208,7 @@ static void describe(struct dpdk_port *port, const struct rte_eth_dev_info *info
  * keeps references to the application's memory, so payload is copied. */
 static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethdev)
 {
-	const struct known_driver *known = known_driver(driver);
+	const struct dpdk_quirks *known = dpdk_quirks(driver);
 	bool by_cpu = known->reads_with_cpu;
 
 	/* A driver may release packets only with some of its transmit functions. */
@@ -223,9 +223,9 @@ static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethd
 				port->max_segments < 2 + MAX_REFERENCES));
 }
 
-static const char *why_copied(const struct dpdk_port *port, const struct known_driver *driver)
+static const char *why_copied(const struct dpdk_port *port, const struct dpdk_quirks *driver)
 {
-	if (driver->wants_one_buffer || port->max_segments == 1)
+	if (driver->needs_one_buffer || port->max_segments == 1)
 		return "the driver takes one buffer for each packet";
 	if (!port->needs_dma)
 		return "the driver may share its memory with other processes";
@@ -234,7 +234,7 @@ static const char *why_copied(const struct dpdk_port *port, const struct known_d
 
 static void log_way(const struct dpdk_port *port, const char *driver_name)
 {
-	const struct known_driver *driver = known_driver(driver_name);
+	const struct dpdk_quirks *driver = dpdk_quirks(driver_name);
 
 	if (port->copies)
 		frl_log(FRL_LOG_INFO, "\"%s\": payload is copied: %s", port->name,
@@ -279,7 +279,7 @@ static int start_failed(const struct dpdk_port *port, const struct rte_eth_dev_i
 	char advice[160] = "";
 	uint32_t mtu;
 
-	if (known_driver(info->driver_name)->wants_page_objects && port->interface[0] &&
+	if (dpdk_quirks(info->driver_name)->needs_page_objects && port->interface[0] &&
 		interface_mtu(port->interface, &mtu) == 0 && mtu > XDP_MTU)
 		snprintf(advice, sizeof(advice),
 			"; the MTU of %s is %u, and XDP takes no frames that need more than a "

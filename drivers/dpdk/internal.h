@@ -28,7 +28,7 @@ struct dpdk_port {
 	struct rte_mempool *rx_pool; /* whole frames: received ones, and copies to send */
 	struct rte_mempool *tx_pool; /* headers, trailers, references to payload */
 	bool copies;                 /* payload is always copied */
-	bool wants_objects;          /* the PMD's memory is the rx pool's objects themselves */
+	bool needs_objects;          /* the PMD's memory is the rx pool's objects themselves */
 	/* Packets are built by segments.c: references do not reach all memory, a segment must not
 	 * cross multiples of `page` bytes (0: it may), or a packet may have few segments. */
 	bool cuts;

@@ -59,13 +59,13 @@ static int own_folder(char path[PATH_MAX])
 static void *try(const char *path, char *why, size_t size, bool *is_there)
 {
 	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	const char *said = handle ? "" : dlerror();
+	const char *message = handle ? "" : dlerror();
 
 	if (handle || *is_there)
 		return handle;
-	snprintf(why, size, "%s", said);
+	snprintf(why, size, "%s", message);
 	/* Other errors name a library that this one needs, or describe a defect. */
-	*is_there = strncmp(said, path, strlen(path)) != 0 || !strstr(said, "No such file");
+	*is_there = strncmp(message, path, strlen(path)) != 0 || !strstr(message, "No such file");
 	return NULL;
 }
 

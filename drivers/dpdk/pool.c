@@ -257,7 +257,7 @@ int pool_create(struct dpdk_port *port, uint32_t n_rx, uint32_t n_tx, uint32_t f
 	if (err)
 		return err;
 	snprintf(name, sizeof(name), "frl_rx%u", number);
-	if (port->wants_objects)
+	if (port->needs_objects)
 		port->rx_pool = rte_pktmbuf_pool_create_by_ops(name, n_rx, 0, 0,
 			RTE_PKTMBUF_HEADROOM + frame_room, SOCKET_ID_ANY, STACK_OPS);
 	else

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "drivers/dpdk/known.h"
+#include "drivers/dpdk/quirks.h"
 #include "lib/base/error.h"
 
 enum { PACKET_RING_OVERHEAD = 80 /* tpacket2_hdr, sockaddr_ll, alignment, VLAN tag */ };
@@ -36,7 +36,7 @@ uint32_t rx_buffers_room(const struct rte_eth_dev_info *info, uint32_t mtu, bool
 		? af_packet_frame(mtu)
 		: mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
 
-	if (known_driver(info->driver_name)->wants_page_objects)
+	if (dpdk_quirks(info->driver_name)->needs_page_objects)
 		return page_room();
 	return RTE_MIN(RTE_ALIGN_CEIL(RTE_MAX(frame, info->min_rx_bufsize), 1024u), most);
 }

@@ -29,7 +29,7 @@ enum {
 	PACKET_FRAME_MAX = 65535 + 40 + ETH_HEADER + VLAN_TAG,
 	PACKET_JOIN_MAX = 64, /* packets in one frame that is sent */
 	/* Bytes after the UDP header in such a frame, also with IPv6. */
-	PACKET_TRAIN_MAX = 65535 - 40 - 8,
+	PACKET_BATCH_MAX = 65535 - 40 - 8,
 	/* Longest headers up to UDP: Ethernet, tag, IPv6. */
 	PACKET_HEADERS_MAX = ETH_HEADER + VLAN_TAG + 40 + 8,
 	PACKET_ICRC_LEN = 4,
@@ -74,8 +74,9 @@ struct packet_layout {
  * headers, two tags, or fragmentation, and the headers fit in `len` bytes. */
 bool packet_look(const uint8_t *frame, size_t len, struct packet_layout *ret_layout);
 
-/* Consecutive packets that become one frame. */
-struct packet_train {
+/* Consecutive packets that become one frame: the segments of the kernel's UDP segmentation
+ * (GSO). */
+struct packet_batch {
 	struct packet_layout layout;
 	uint16_t n;        /* 1: it is sent alone */
 	uint16_t body;     /* bytes after the UDP header in each packet; the last may be shorter */
@@ -83,13 +84,13 @@ struct packet_train {
 };
 
 /* Returns how many of the first `n` packets (at least one) can be one frame. */
-void packet_join(const struct port_packet packets[], uint16_t n, struct packet_train *ret_train);
+void packet_join(const struct port_packet packets[], uint16_t n, struct packet_batch *ret_batch);
 
 /*
  * Builds the headers of the frame, Ethernet to UDP, and the kernel's virtio header. The kernel
  * numbers packet k with the IPv4 identification of the first plus k.
  */
-void packet_train_headers(const struct packet_train *train, const struct port_packet *first,
+void packet_batch_headers(const struct packet_batch *batch, const struct port_packet *first,
 	uint8_t headers[PACKET_HEADERS_MAX], struct virtio_net_hdr *ret_vnet);
 
 /* Computes how packet k's identification changes its ICRC: the operand of an exclusive or. `power`

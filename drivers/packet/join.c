@@ -84,44 +84,44 @@ static bool is_alike(const struct packet_layout *layout, const uint8_t *a, const
 
 /* A packet without a UDP checksum: otherwise the kernel would have to compute one for each
  * packet. */
-static bool can_lead(const struct port_packet *packet, struct packet_train *train)
+static bool can_lead(const struct port_packet *packet, struct packet_batch *batch)
 {
 	const uint8_t *header = packet->header;
 	uint32_t len = packet_len(packet);
 
-	if (!packet_look(header, packet->header_len, &train->layout) ||
-		get_be16(header + train->layout.udp + 6) != 0 || len <= train->layout.body ||
-		get_be16(header + train->layout.udp + 4) != len - train->layout.udp)
+	if (!packet_look(header, packet->header_len, &batch->layout) ||
+		get_be16(header + batch->layout.udp + 6) != 0 || len <= batch->layout.body ||
+		get_be16(header + batch->layout.udp + 4) != len - batch->layout.udp)
 		return false;
-	train->body = (uint16_t)(len - train->layout.body);
+	batch->body = (uint16_t)(len - batch->layout.body);
 	return true;
 }
 
-void packet_join(const struct port_packet packets[], uint16_t n, struct packet_train *ret_train)
+void packet_join(const struct port_packet packets[], uint16_t n, struct packet_batch *ret_batch)
 {
-	struct packet_train *train = ret_train;
+	struct packet_batch *batch = ret_batch;
 	uint32_t most;
 
-	*train = (struct packet_train){ .n = 1 };
-	if (packets[0].alone || !can_lead(&packets[0], train))
+	*batch = (struct packet_batch){ .n = 1 };
+	if (packets[0].alone || !can_lead(&packets[0], batch))
 		return;
-	train->body_sum = train->body;
+	batch->body_sum = batch->body;
 	/* The IPv6 length excludes its own header. */
-	most = IP_MAX - (uint32_t)(train->layout.body - train->layout.l3);
-	while (train->n < n && train->n < PACKET_JOIN_MAX) {
-		const struct port_packet *packet = &packets[train->n];
+	most = IP_MAX - (uint32_t)(batch->layout.body - batch->layout.l3);
+	while (batch->n < n && batch->n < PACKET_JOIN_MAX) {
+		const struct port_packet *packet = &packets[batch->n];
 		uint32_t len = packet_len(packet);
-		uint32_t body = len - train->layout.body;
+		uint32_t body = len - batch->layout.body;
 
-		if (packet->alone || packet->header_len < train->layout.body ||
-			len <= train->layout.body || body > train->body ||
-			train->body_sum + body > most ||
-			get_be16(packet->header + train->layout.udp + 4) != body + UDP_HEADER ||
-			!is_alike(&train->layout, packets[0].header, packet->header))
+		if (packet->alone || packet->header_len < batch->layout.body ||
+			len <= batch->layout.body || body > batch->body ||
+			batch->body_sum + body > most ||
+			get_be16(packet->header + batch->layout.udp + 4) != body + UDP_HEADER ||
+			!is_alike(&batch->layout, packets[0].header, packet->header))
 			return;
-		train->n++;
-		train->body_sum += body;
-		if (body < train->body)
+		batch->n++;
+		batch->body_sum += body;
+		if (body < batch->body)
 			return;
 	}
 }
@@ -139,12 +139,12 @@ static uint16_t fold(uint32_t sum)
 	return (uint16_t)((sum & 0xffff) + (sum >> 16));
 }
 
-void packet_train_headers(const struct packet_train *train, const struct port_packet *first,
+void packet_batch_headers(const struct packet_batch *batch, const struct port_packet *first,
 	uint8_t headers[PACKET_HEADERS_MAX], struct virtio_net_hdr *ret_vnet)
 {
-	const struct packet_layout *layout = &train->layout;
+	const struct packet_layout *layout = &batch->layout;
 	uint8_t *ip = headers + layout->l3, *udp = headers + layout->udp;
-	uint32_t udp_len = UDP_HEADER + train->body_sum;
+	uint32_t udp_len = UDP_HEADER + batch->body_sum;
 	uint32_t sum = udp_len + PROTOCOL_UDP;
 
 	memcpy(headers, first->header, layout->body);
@@ -164,7 +164,7 @@ void packet_train_headers(const struct packet_train *train, const struct port_pa
 		.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
 		.gso_type = PACKET_GSO_UDP,
 		.hdr_len = layout->body,
-		.gso_size = train->body,
+		.gso_size = batch->body,
 		.csum_start = layout->udp,
 		.csum_offset = 6,
 	};

@@ -47,7 +47,8 @@ static void mem_unmap(struct port *port, struct port_mem *mem)
 	free(mem);
 }
 
-static int ask(struct packet_port *port, unsigned long request, struct ifreq *ret_answer)
+static int interface_ioctl(
+	struct packet_port *port, unsigned long request, struct ifreq *ret_answer)
 {
 	memset(ret_answer, 0, sizeof(*ret_answer));
 	snprintf(ret_answer->ifr_name, sizeof(ret_answer->ifr_name), "%s", port->wanted.interface);
@@ -67,7 +68,7 @@ static bool is_interfaces_mac(struct packet_port *port, const uint8_t mac[6])
 {
 	struct ifreq answer;
 
-	return ask(port, SIOCGIFHWADDR, &answer) == 0 &&
+	return interface_ioctl(port, SIOCGIFHWADDR, &answer) == 0 &&
 		answer.ifr_hwaddr.sa_family == ARPHRD_ETHER &&
 		memcmp(answer.ifr_hwaddr.sa_data, mac, 6) == 0;
 }
@@ -75,14 +76,16 @@ static bool is_interfaces_mac(struct packet_port *port, const uint8_t mac[6])
 /* Makes the interface receive these frames until the socket is closed. */
 static int join(const struct packet_port *port, int ifindex, uint16_t type, const uint8_t *mac)
 {
-	struct packet_mreq wish = { .mr_ifindex = ifindex, .mr_type = type };
+	struct packet_mreq membership = { .mr_ifindex = ifindex, .mr_type = type };
 
 	if (mac) {
-		wish.mr_alen = 6;
-		memcpy(wish.mr_address, mac, 6);
+		membership.mr_alen = 6;
+		memcpy(membership.mr_address, mac, 6);
 	}
-	return setsockopt(port->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wish, sizeof(wish)) ? -errno
-											    : 0;
+	return setsockopt(
+		       port->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership, sizeof(membership))
+		? -errno
+		: 0;
 }
 
 static int bind_to(struct packet_port *port, int ifindex)
@@ -114,7 +117,7 @@ static bool is_attached(struct packet_port *port)
 	struct ifreq answer;
 	int ifindex;
 
-	if (ask(port, SIOCGIFINDEX, &answer))
+	if (interface_ioctl(port, SIOCGIFINDEX, &answer))
 		return false;
 	ifindex = answer.ifr_ifindex;
 	if (bound_to(port) == ifindex)
@@ -136,7 +139,7 @@ static bool is_running(struct packet_port *port)
 {
 	struct ifreq answer;
 
-	return ask(port, SIOCGIFFLAGS, &answer) == 0 && (answer.ifr_flags & IFF_UP) &&
+	return interface_ioctl(port, SIOCGIFFLAGS, &answer) == 0 && (answer.ifr_flags & IFF_UP) &&
 		(answer.ifr_flags & IFF_RUNNING);
 }
 
@@ -202,7 +205,7 @@ static int take_mac(struct packet_port *port, const uint8_t wanted[6])
 	static const uint8_t any[6];
 	uint8_t *mac = port->base.caps.mac;
 	struct ifreq answer;
-	int rc = ask(port, SIOCGIFHWADDR, &answer);
+	int rc = interface_ioctl(port, SIOCGIFHWADDR, &answer);
 
 	if (rc)
 		return fail(port, rc, "cannot find its MAC address");
@@ -222,14 +225,14 @@ static int look_at(struct packet_port *port, const struct nic_config *config)
 	struct port_caps *caps = &port->base.caps;
 	struct ifreq answer;
 	uint32_t mtu;
-	int rc = ask(port, SIOCGIFMTU, &answer);
+	int rc = interface_ioctl(port, SIOCGIFMTU, &answer);
 
 	if (rc)
 		return frl_fail(rc,
 			"no interface \"%s\" in this network namespace (%s); `ip link` lists them",
 			port->wanted.interface, frl_strerror(rc));
 	mtu = (uint32_t)answer.ifr_mtu;
-	rc = ask(port, SIOCGIFINDEX, &answer);
+	rc = interface_ioctl(port, SIOCGIFINDEX, &answer);
 	if (rc)
 		return fail(port, rc, "cannot find the interface");
 	port->ifindex = answer.ifr_ifindex;
@@ -242,7 +245,7 @@ static int look_at(struct packet_port *port, const struct nic_config *config)
 	caps->max_frame = nic_max_frame(mtu, port->max_payload);
 	caps->kind = "packet";
 	caps->speed_mbps = link_speed_mbps(port->wanted.interface);
-	caps->max_batch = port->joins ? PACKET_TRAIN_MAX : 0;
+	caps->max_batch = port->joins ? PACKET_BATCH_MAX : 0;
 	caps->max_held = PACKET_SLOTS / 4;
 	caps->max_kept = config->max_kept;
 	return 0;

@@ -18,25 +18,25 @@ enum {
 	SERVICE_RC = 0,
 };
 
-/* Frames under construction. */
-struct batch {
+/* Frames under construction, which one system call sends. */
+struct burst {
 	unsigned n_frames;
 	unsigned n_pieces;
 	unsigned n_between;
 };
 
-static void add(struct packet_port *port, struct batch *batch, const void *addr, size_t len)
+static void add(struct packet_port *port, struct burst *burst, const void *addr, size_t len)
 {
 	if (len == 0)
 		return;
-	port->tx_pieces[batch->n_pieces++] = (struct iovec){ (void *)(uintptr_t)addr, len };
+	port->tx_pieces[burst->n_pieces++] = (struct iovec){ (void *)(uintptr_t)addr, len };
 }
 
 static void add_payload(
-	struct packet_port *port, struct batch *batch, const struct port_packet *packet)
+	struct packet_port *port, struct burst *burst, const struct port_packet *packet)
 {
 	for (uint8_t i = 0; i < packet->n_pieces; i++)
-		add(port, batch, packet->pieces[i].addr, packet->pieces[i].len);
+		add(port, burst, packet->pieces[i].addr, packet->pieces[i].len);
 }
 
 /* Returns the most entries of tx_pieces that a packet needs: its headers, its pieces, and the bytes
@@ -53,86 +53,86 @@ static uint32_t total_len(const struct packet_layout *layout, uint32_t body)
 
 /* Writes the trailer of packet k, with the ICRC for the identification that the kernel will
  * assign. */
-static void put_trailer(struct packet_port *port, const struct packet_train *train,
+static void put_trailer(struct packet_port *port, const struct packet_batch *batch,
 	const struct port_packet packets[], unsigned k, uint8_t *out)
 {
 	const struct port_packet *packet = &packets[k];
-	const uint8_t *ids[] = { packets[0].header + train->layout.l3 + 4,
-		packet->header + train->layout.l3 + 4 };
+	const uint8_t *ids[] = { packets[0].header + batch->layout.l3 + 4,
+		packet->header + batch->layout.l3 + 4 };
 	uint16_t change = (uint16_t)((get_be16(ids[0]) + k) ^ get_be16(ids[1]));
 	uint8_t *icrc = out + packet->trailer_len - PACKET_ICRC_LEN;
-	uint32_t body = get_be16(packet->header + train->layout.udp + 4) - 8u;
+	uint32_t body = get_be16(packet->header + batch->layout.udp + 4) - 8u;
 
 	memcpy(out, packet->trailer, packet->trailer_len);
 	/* A shorter trailer has no ICRC. */
-	if (!train->layout.ipv4 || !change || packet->trailer_len < PACKET_ICRC_LEN)
+	if (!batch->layout.ipv4 || !change || packet->trailer_len < PACKET_ICRC_LEN)
 		return;
 	put_le32(icrc,
 		get_le32(icrc) ^
 			packet_icrc_change(&port->power, change,
-				total_len(&train->layout, body) - 6 - PACKET_ICRC_LEN));
+				total_len(&batch->layout, body) - 6 - PACKET_ICRC_LEN));
 }
 
 /* Adds the data after the UDP header of each packet, with the first packet's headers in front. */
-static void add_train(struct packet_port *port, struct batch *batch,
-	const struct packet_train *train, const struct port_packet packets[],
+static void add_batch(struct packet_port *port, struct burst *burst,
+	const struct packet_batch *batch, const struct port_packet packets[],
 	struct packet_tx_frame *tx)
 {
-	uint8_t headers = train->layout.body;
+	uint8_t headers = batch->layout.body;
 	struct virtio_net_hdr vnet;
 
-	packet_train_headers(train, &packets[0], tx->headers, &vnet);
+	packet_batch_headers(batch, &packets[0], tx->headers, &vnet);
 	memcpy(tx->vnet, &vnet, PACKET_VNET_LEN);
-	add(port, batch, tx->headers, headers);
-	add(port, batch, packets[0].header + headers, packets[0].header_len - headers);
-	for (unsigned k = 0; k < train->n; k++) {
-		uint8_t *between = port->between[batch->n_between++];
+	add(port, burst, tx->headers, headers);
+	add(port, burst, packets[0].header + headers, packets[0].header_len - headers);
+	for (unsigned k = 0; k < batch->n; k++) {
+		uint8_t *between = port->between[burst->n_between++];
 		size_t len = packets[k].trailer_len;
 
-		add_payload(port, batch, &packets[k]);
-		put_trailer(port, train, packets, k, between);
-		if (k + 1u < train->n) {
+		add_payload(port, burst, &packets[k]);
+		put_trailer(port, batch, packets, k, between);
+		if (k + 1u < batch->n) {
 			const struct port_packet *next = &packets[k + 1];
 
 			memcpy(between + len, next->header + headers, next->header_len - headers);
 			len += next->header_len - headers;
 		}
-		add(port, batch, between, len);
+		add(port, burst, between, len);
 	}
 }
 
 static void add_single(
-	struct packet_port *port, struct batch *batch, const struct port_packet *packet)
+	struct packet_port *port, struct burst *burst, const struct port_packet *packet)
 {
-	add(port, batch, packet->header, packet->header_len);
-	add_payload(port, batch, packet);
-	add(port, batch, packet->trailer, packet->trailer_len);
+	add(port, burst, packet->header, packet->header_len);
+	add_payload(port, burst, packet);
+	add(port, burst, packet->trailer, packet->trailer_len);
 }
 
 /* Adds a frame with the first of `n` packets, or more. Returns the number of packets. */
-static uint16_t add_frame(struct packet_port *port, struct batch *batch,
+static uint16_t add_frame(struct packet_port *port, struct burst *burst,
 	const struct port_packet packets[], uint16_t n)
 {
-	struct packet_tx_frame *tx = &port->tx[batch->n_frames];
-	struct msghdr *message = &port->tx_messages[batch->n_frames].msg_hdr;
-	struct iovec *first = &port->tx_pieces[batch->n_pieces];
-	struct packet_train train = { .n = 1 };
+	struct packet_tx_frame *tx = &port->tx[burst->n_frames];
+	struct msghdr *message = &port->tx_messages[burst->n_frames].msg_hdr;
+	struct iovec *first = &port->tx_pieces[burst->n_pieces];
+	struct packet_batch batch = { .n = 1 };
 
 	if (port->joins && n > 1)
-		packet_join(packets, n, &train);
-	batch->n_frames++;
+		packet_join(packets, n, &batch);
+	burst->n_frames++;
 	memset(tx->vnet, 0, sizeof(tx->vnet));
-	add(port, batch, tx->vnet, sizeof(tx->vnet));
-	if (train.n > 1)
-		add_train(port, batch, &train, packets, tx);
+	add(port, burst, tx->vnet, sizeof(tx->vnet));
+	if (batch.n > 1)
+		add_batch(port, burst, &batch, packets, tx);
 	else
-		add_single(port, batch, packets);
-	tx->n = train.n;
+		add_single(port, burst, packets);
+	tx->n = batch.n;
 	*message = (struct msghdr){
 		.msg_iov = first,
-		.msg_iovlen = (size_t)(&port->tx_pieces[batch->n_pieces] - first),
+		.msg_iovlen = (size_t)(&port->tx_pieces[burst->n_pieces] - first),
 	};
-	return train.n;
+	return batch.n;
 }
 
 /* Returns how many packets there is room to describe. */
@@ -148,7 +148,7 @@ static uint16_t fitting(const struct port_packet packets[], uint16_t n)
 	return fit;
 }
 
-static uint16_t swallow(struct packet_port *port, uint16_t n)
+static uint16_t discard(struct packet_port *port, uint16_t n)
 {
 	port->dropped.tx_dropped += n;
 	return n;
@@ -207,7 +207,7 @@ static uint16_t refused(
 		/* No room, or the interface is down and may come up again. */
 		return 0;
 	case ENOBUFS:
-	case ENOMEM: return is_lost(port, head) ? swallow(port, n) : 0;
+	case ENOMEM: return is_lost(port, head) ? discard(port, n) : 0;
 	case EINVAL:
 		if (n > 1) {
 			frl_log(FRL_LOG_INFO,
@@ -218,37 +218,37 @@ static uint16_t refused(
 			port->base.caps.max_batch = 0;
 			return 0;
 		}
-		return swallow(port, n);
-	default: return swallow(port, n); /* for example ENXIO: the interface is gone */
+		return discard(port, n);
+	default: return discard(port, n); /* for example ENXIO: the interface is gone */
 	}
 }
 
-/* Sends a batch: the first packets that fit in one system call. Returns how many of `n` are done.
- * *ret_whole: all of the batch was sent, so another may follow. */
-static uint16_t send_batch(
+/* Sends a burst: the first packets that fit in one system call. Returns how many of `n` are done.
+ * *ret_whole: all of the burst was sent, so another may follow. */
+static uint16_t send_burst(
 	struct packet_port *port, const struct port_packet packets[], uint16_t n, bool *ret_whole)
 {
-	struct batch batch = { 0 };
+	struct burst burst = { 0 };
 	uint16_t at = 0, taken = 0;
 	int sent;
 
 	while (at < n) {
-		struct batch before = batch;
-		uint16_t joined = add_frame(port, &batch, packets + at, n - at);
+		struct burst before = burst;
+		uint16_t joined = add_frame(port, &burst, packets + at, n - at);
 
-		/* The kernel reports an error only for the first frame of a batch. A frame that
+		/* The kernel reports an error only for the first frame of a burst. A frame that
 		 * must not be repeated must therefore be first. */
 		if (at > 0 && !is_repeatable(&port->tx[before.n_frames], &packets[at])) {
-			batch = before;
+			burst = before;
 			break;
 		}
 		at += joined;
 	}
-	sent = sendmmsg(port->fd, port->tx_messages, batch.n_frames, MSG_DONTWAIT);
+	sent = sendmmsg(port->fd, port->tx_messages, burst.n_frames, MSG_DONTWAIT);
 	/* The error may stem from an earlier receive call. It is cleared now. */
 	if (sent < 0 && errno == EINVAL)
-		sent = sendmmsg(port->fd, port->tx_messages, batch.n_frames, MSG_DONTWAIT);
-	*ret_whole = sent == (int)batch.n_frames;
+		sent = sendmmsg(port->fd, port->tx_messages, burst.n_frames, MSG_DONTWAIT);
+	*ret_whole = sent == (int)burst.n_frames;
 	if (sent <= 0)
 		return refused(port, sent ? errno : EAGAIN, &packets[0], port->tx[0].n);
 	port->refusals.n = 0;
@@ -265,6 +265,6 @@ uint16_t packet_tx_burst(
 	bool whole = true;
 
 	while (whole && taken < fit)
-		taken += send_batch(port, packets + taken, fit - taken, &whole);
+		taken += send_burst(port, packets + taken, fit - taken, &whole);
 	return taken;
 }

@@ -327,7 +327,7 @@ static void post(struct raw_port *port, struct ibv_send_wr wrs[], unsigned n)
 	raw_break(port, "packets cannot be sent any more");
 }
 
-static uint16_t swallow(struct raw_port *port, uint16_t n)
+static uint16_t discard(struct raw_port *port, uint16_t n)
 {
 	port->dropped.tx_dropped += n;
 	return n;
@@ -345,14 +345,14 @@ uint16_t raw_tx_burst(
 
 	raw_reap(port);
 	if (port->is_broken)
-		return swallow(port, n);
+		return discard(port, n);
 	while (taken < n && n_wrs < PORT_BURST &&
 		port->tx_head + n_wrs - port->tx_tail < RAW_TX_SLOTS) {
 		const struct port_packet *packet = &packets[taken++];
 		uint32_t len = packet_len(packet);
 
 		if (len > longest) {
-			swallow(port, 1);
+			discard(port, 1);
 			continue;
 		}
 		build(port, port->tx_head + n_wrs, packet, len, &wrs[n_wrs], sges[n_wrs]);

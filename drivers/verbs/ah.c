@@ -54,7 +54,7 @@ int verbs_ah_create(struct frl_ah *base)
 	struct verbs_device *device = device_of_pd(base->pd);
 	const struct frl_ip *dgid = &base->attr.dgid;
 	struct ibv_ah_attr path;
-	char silent[REASON_SIZE];
+	char reason[REASON_SIZE];
 	int err, rc = fill_path(device, &base->attr, &path);
 
 	if (rc)
@@ -70,8 +70,8 @@ int verbs_ah_create(struct frl_ah *base)
 	rc = check_source(device, &base->attr);
 	if (rc)
 		return rc;
-	verbs_describe_silence(dgid, silent, sizeof(silent));
-	return frl_fail(-EHOSTUNREACH, "%s%s", silent,
+	verbs_describe_silence(dgid, reason, sizeof(reason));
+	return frl_fail(-EHOSTUNREACH, "%s%s", reason,
 		verbs_is_silence(err) ? "" : "; or the device does not take this path");
 }
 

@@ -97,7 +97,7 @@ static struct verbs_cq *find_failed(struct verbs_device *device, struct frl_comp
 	for (struct list *at = device->cqs.next; at != &device->cqs; at = at->next) {
 		struct verbs_cq *cq = container_of(at, struct verbs_cq, node);
 
-		if (cq->base.channel == channel && cq->is_to_be_told)
+		if (cq->base.channel == channel && cq->has_error_to_report)
 			return cq;
 	}
 	return NULL;
@@ -114,7 +114,7 @@ void verbs_cq_wake(struct verbs_cq *cq)
 {
 	if (!cq->base.channel)
 		return;
-	cq->is_to_be_told = true;
+	cq->has_error_to_report = true;
 	ring(cq->base.channel);
 }
 
@@ -125,7 +125,7 @@ static struct frl_cq *take_failed(struct frl_comp_channel *base)
 	device_enter(base->device);
 	cq = find_failed(verbs_device(base->device), base);
 	if (cq) {
-		cq->is_to_be_told = false;
+		cq->has_error_to_report = false;
 		ring(base);
 	}
 	device_leave(base->device);

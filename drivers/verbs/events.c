@@ -92,10 +92,10 @@ static void qp_failed(
 	struct verbs_device *device, struct verbs_qp *qp, enum frl_event_type type, const char *why)
 {
 	/* It may have been reset since, and be usable again. */
-	if (verbs_qp_ask_state(qp) == FRL_QPS_ERR)
+	if (verbs_qp_query_state(qp) == FRL_QPS_ERR)
 		verbs_qp_note_error(qp, why);
 	else if (qp->is_moving)
-		qp->doubt = why;
+		qp->query_reason = why;
 	device_raise(&device->base, &qp->source, type);
 	frl_log(FRL_LOG_WARNING, "%s: queue pair 0x%x has failed: %s", device->name, qp->base.num,
 		why);
@@ -223,7 +223,7 @@ static bool take_one(struct verbs_device *device)
 }
 
 /* A device that is gone reports no further events, and may not have reported its end. */
-static void device_gone(struct verbs_device *device)
+static void device_removed(struct verbs_device *device)
 {
 	device_enter_first(&device->base);
 	if (!atomic_load(&device->is_fatal))
@@ -249,7 +249,7 @@ static void *wait_for_events(void *arg)
 		if (fds[1].revents & (POLLERR | POLLHUP | POLLNVAL)) {
 			/* It would stay readable for ever. */
 			fds[1].fd = -1;
-			device_gone(device);
+			device_removed(device);
 		}
 	}
 }

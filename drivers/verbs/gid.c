@@ -115,29 +115,29 @@ int verbs_read_gids(struct verbs_port *port)
 }
 
 /* Search criteria for a table. */
-struct wish {
+struct criteria {
 	const struct frl_ip *ip; /* this address, or NULL */
 	unsigned ifindex;        /* of this interface; 0: any */
 	bool v4, v6, link_local; /* acceptable kinds */
 };
 
-static bool fulfils(const struct port_gid *gid, const struct wish *wish)
+static bool matches(const struct port_gid *gid, const struct criteria *criteria)
 {
 	const struct frl_ip *ip = &gid->gid.ip;
 
-	if (wish->ip)
-		return ip_equal(ip, wish->ip);
-	if (wish->ifindex && gid->ifindex != wish->ifindex)
+	if (criteria->ip)
+		return ip_equal(ip, criteria->ip);
+	if (criteria->ifindex && gid->ifindex != criteria->ifindex)
 		return false;
 	if (ip_is_link_local(ip))
-		return wish->link_local;
-	return ip_is_v4(ip) ? wish->v4 : wish->v6;
+		return criteria->link_local;
+	return ip_is_v4(ip) ? criteria->v4 : criteria->v6;
 }
 
-static bool choose(struct verbs_port *port, const struct wish *wish, const char *why)
+static bool choose(struct verbs_port *port, const struct criteria *criteria, const char *why)
 {
 	for (unsigned i = 0; i < port->n_gids; i++) {
-		if (!fulfils(&port->gids[i], wish))
+		if (!matches(&port->gids[i], criteria))
 			continue;
 		port->main = i;
 		snprintf(port->why, sizeof(port->why), "%s", why);
@@ -149,9 +149,9 @@ static bool choose(struct verbs_port *port, const struct wish *wish, const char 
 static bool choose_for_route(struct verbs_port *port, const struct verbs_route *route)
 {
 	bool v4 = ip_is_v4(&route->peer), near = ip_is_link_local(&route->peer);
-	const struct wish source = { .ip = route->has_source ? &route->source : &route->peer };
-	const struct wish own = { .ip = &route->peer };
-	const struct wish there = {
+	const struct criteria source = { .ip = route->has_source ? &route->source : &route->peer };
+	const struct criteria own = { .ip = &route->peer };
+	const struct criteria there = {
 		.ifindex = route->ifindex, .v4 = v4, .v6 = !v4 && !near, .link_local = near
 	};
 	char why[128];
@@ -181,7 +181,8 @@ static int no_such_address(const struct verbs_port *port, const struct frl_ip *i
 /* Requires at least one entry. */
 static int choose_first(struct verbs_port *port)
 {
-	const struct wish v4 = { .v4 = true }, v6 = { .v6 = true }, any = { .link_local = true };
+	const struct criteria v4 = { .v4 = true }, v6 = { .v6 = true },
+			      any = { .link_local = true };
 
 	if (!choose(port, &v4, "it is the first IPv4 address") &&
 		!choose(port, &v6, "it is the first IPv6 address, and there is no IPv4 one"))
@@ -192,7 +193,7 @@ static int choose_first(struct verbs_port *port)
 int verbs_choose_gid(
 	struct verbs_port *port, const struct frl_ip *ip, const struct verbs_route *route)
 {
-	const struct wish wanted = { .ip = ip };
+	const struct criteria wanted = { .ip = ip };
 	char name[16];
 
 	if (ip)
@@ -211,7 +212,7 @@ int verbs_choose_gid(
 int verbs_choose_family(struct verbs_port *port, const struct frl_ip *peer)
 {
 	bool v4 = ip_is_v4(peer);
-	const struct wish first = { .v4 = v4, .v6 = !v4 };
+	const struct criteria first = { .v4 = v4, .v6 = !v4 };
 
 	if (choose(port, &first,
 		    v4 ? "it is the first IPv4 address, as the peer's is"
@@ -316,7 +317,7 @@ static unsigned note_table(
 	return n;
 }
 
-static void tell_change(const struct verbs_device *device, const struct change *change)
+static void log_change(const struct verbs_device *device, const struct change *change)
 {
 	const char *ip = format_ip(&change->gid->ip);
 
@@ -347,7 +348,7 @@ void verbs_find_gids_again(struct verbs_device *device)
 	device_leave(&device->base);
 	free(now.gids);
 	for (unsigned i = 0; i < n; i++)
-		tell_change(device, &changes[i]);
+		log_change(device, &changes[i]);
 }
 
 static bool has_mac(const struct frl_ah_attr *attr)

@@ -152,8 +152,8 @@ struct verbs_cq {
 
 	/* The guard protects these. */
 	struct event_source source;
-	struct list node;   /* struct verbs_device.cqs */
-	bool is_to_be_told; /* report the failure through its channel */
+	struct list node;         /* struct verbs_device.cqs */
+	bool has_error_to_report; /* report the failure through its channel */
 };
 
 struct verbs_srq {
@@ -172,11 +172,11 @@ struct verbs_qp {
 
 	/* The guard protects these. */
 	struct event_source source;
-	bool is_moving;    /* in a modify call, during which the guard is released */
-	bool is_in_doubt;  /* a query of its state was deferred: */
-	const char *doubt; /* reason of the query, and of the failure if it is in ERR; or NULL */
-	uint32_t changes;  /* counts changes of `state`: an older answer is discarded */
-	struct list node;  /* struct verbs_device.qps */
+	bool is_moving;           /* in a modify call, during which the guard is released */
+	bool needs_state_query;   /* a query of its state was deferred: */
+	const char *query_reason; /* reason of the query, and of the failure if in ERR; or NULL */
+	uint32_t changes;         /* counts changes of `state`: an older answer is discarded */
+	struct list node;         /* struct verbs_device.qps */
 	uint32_t slot;
 	struct frl_qp_attr attr; /* attributes that were set, except its state */
 	enum frl_wc_status error_status;
@@ -396,7 +396,7 @@ enum frl_qp_state verbs_qp_state(const struct frl_qp *qp);
 void verbs_qp_set_state(struct verbs_qp *qp, enum frl_qp_state state);
 /* Queries the state from the device and stores it. During a modify call, returns the last known
  * state. */
-enum frl_qp_state verbs_qp_ask_state(struct verbs_qp *qp);
+enum frl_qp_state verbs_qp_query_state(struct verbs_qp *qp);
 /* Call without the guard, which it takes. */
 void verbs_qp_query(struct frl_qp *qp, struct frl_qp_attr *ret_attr);
 void verbs_qp_fail(struct frl_qp *qp, const char *reason);

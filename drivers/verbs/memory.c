@@ -105,7 +105,7 @@ static int cannot_register(const struct frl_mr *base, int err)
 }
 
 /* Relaxed ordering is optional: a device that does not support it need not refuse the region. */
-static bool is_wish_refused(void)
+static bool is_relaxed_refused(void)
 {
 	int err = verbs_null_errno();
 
@@ -118,7 +118,7 @@ int verbs_mr_reg(struct frl_mr *base)
 	unsigned relaxed = is_relaxed(base->access) ? IBV_ACCESS_RELAXED_ORDERING : 0;
 
 	mr->mr = reg(base, base->access | relaxed);
-	if (!mr->mr && relaxed && is_wish_refused())
+	if (!mr->mr && relaxed && is_relaxed_refused())
 		mr->mr = reg(base, base->access);
 	if (!mr->mr)
 		return cannot_register(base, verbs_null_errno());
@@ -142,7 +142,7 @@ int verbs_mr_reg_dmabuf(struct frl_mr *base, int fd, uint64_t offset)
 	int err;
 
 	mr->mr = reg_dmabuf(base, fd, offset, base->access | relaxed);
-	if (!mr->mr && relaxed && is_wish_refused())
+	if (!mr->mr && relaxed && is_relaxed_refused())
 		mr->mr = reg_dmabuf(base, fd, offset, base->access);
 	if (mr->mr) {
 		take_keys(base, mr->mr);

@@ -137,7 +137,7 @@ static void keep(struct frl_qp_attr *own, const struct frl_qp_attr *attr, uint32
 #undef KEEP
 }
 
-static void forget(struct verbs_qp *qp)
+static void clear_attributes(struct verbs_qp *qp)
 {
 	qp->attr = (struct frl_qp_attr){ 0 };
 	qp->error_status = FRL_WC_SUCCESS;
@@ -149,7 +149,7 @@ static void forget(struct verbs_qp *qp)
 static void done(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
 {
 	if ((mask & FRL_QP_STATE) && attr->state == FRL_QPS_RESET)
-		forget(qp);
+		clear_attributes(qp);
 	keep(&qp->attr, attr, mask);
 	/* The port's MTU limits datagrams. */
 	if (is_datagram(&qp->base))
@@ -172,7 +172,7 @@ static int refused(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t
 
 		/* A queue pair in ERR stays there until it is reset. */
 		if (before != FRL_QPS_ERR)
-			now = verbs_qp_ask_state(qp);
+			now = verbs_qp_query_state(qp);
 		snprintf(why, sizeof(why), "the device refuses it (EINVAL): %s %s, and see dmesg",
 			now == before ? "it is in" : "it has gone to", frl_qp_state_str(now));
 		return complain(qp, attr, mask, -EINVAL, why);
@@ -209,11 +209,11 @@ static void wait_for_turn(struct verbs_qp *qp)
 /* Queries the state that could not be queried during the modify call. */
 static void settle(struct verbs_qp *qp)
 {
-	const char *why = qp->doubt;
+	const char *why = qp->query_reason;
 
-	qp->is_in_doubt = false;
-	qp->doubt = NULL;
-	if (verbs_qp_ask_state(qp) == FRL_QPS_ERR && why)
+	qp->needs_state_query = false;
+	qp->query_reason = NULL;
+	if (verbs_qp_query_state(qp) == FRL_QPS_ERR && why)
 		verbs_qp_note_error(qp, why);
 }
 
@@ -233,7 +233,7 @@ static int move(struct verbs_qp *qp, struct ibv_qp_attr *attr, uint32_t mask)
 	device_enter(device);
 	qp->is_moving = false;
 	qp->changes++;
-	if (qp->is_in_doubt)
+	if (qp->needs_state_query)
 		settle(qp);
 	return rc;
 }

@@ -15,7 +15,7 @@
 
 _Static_assert(IF_NAMESIZE == sizeof(((struct frl_device_info *)0)->interface), "a name fits");
 
-static int ask(unsigned long request, void *arg)
+static int netif_ioctl(unsigned long request, void *arg)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int rc;
@@ -38,7 +38,7 @@ bool netif_mac(unsigned ifindex, uint8_t ret_mac[6])
 	struct ifreq answer = { 0 };
 
 	netif_name(ifindex, answer.ifr_name);
-	if (!answer.ifr_name[0] || ask(SIOCGIFHWADDR, &answer))
+	if (!answer.ifr_name[0] || netif_ioctl(SIOCGIFHWADDR, &answer))
 		return false;
 	memcpy(ret_mac, answer.ifr_hwaddr.sa_data, 6);
 	return true;
@@ -51,7 +51,7 @@ uint16_t netif_vlan(unsigned ifindex)
 
 	netif_name(ifindex, name);
 	snprintf(args.device1, sizeof(args.device1), "%s", name);
-	if (!name[0] || ask(SIOCGIFVLAN, &args))
+	if (!name[0] || netif_ioctl(SIOCGIFVLAN, &args))
 		return 0;
 	return (uint16_t)args.u.VID;
 }

@@ -332,38 +332,38 @@ void verbs_qp_set_state(struct verbs_qp *qp, enum frl_qp_state state)
 	qp->changes++;
 }
 
-enum frl_qp_state verbs_qp_ask_state(struct verbs_qp *qp)
+enum frl_qp_state verbs_qp_query_state(struct verbs_qp *qp)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr = { 0 };
 
 	if (qp->is_moving)
-		qp->is_in_doubt = true;
+		qp->needs_state_query = true;
 	else if (!ibv_query_qp(qp->qp, &attr, IBV_QP_STATE, &init))
 		verbs_qp_set_state(qp, state_from(attr.qp_state));
 	return qp_state_of(qp);
 }
 
 /* A queue pair in ERR stays there until it is reset, whatever the device reports. */
-static void believe_state(
-	struct verbs_qp *qp, const struct ibv_qp_attr *said, struct frl_qp_attr *attr)
+static void store_state(
+	struct verbs_qp *qp, const struct ibv_qp_attr *reported, struct frl_qp_attr *attr)
 {
 	if (qp_state_of(qp) == FRL_QPS_ERR)
 		return;
-	verbs_qp_set_state(qp, state_from(said->qp_state));
-	attr->sq_draining = said->qp_state == IBV_QPS_SQD && said->sq_draining;
+	verbs_qp_set_state(qp, state_from(reported->qp_state));
+	attr->sq_draining = reported->qp_state == IBV_QPS_SQD && reported->sq_draining;
 }
 
 /* Stores the current PSNs. Before it is connected, the requested ones stay. */
-static void believe_psns(
-	const struct verbs_qp *qp, const struct ibv_qp_attr *said, struct frl_qp_attr *attr)
+static void store_psns(
+	const struct verbs_qp *qp, const struct ibv_qp_attr *reported, struct frl_qp_attr *attr)
 {
 	if (qp->base.type != FRL_QPT_RC)
 		return;
 	if (attr->state >= FRL_QPS_RTR)
-		attr->rq_psn = said->rq_psn;
+		attr->rq_psn = reported->rq_psn;
 	if (attr->state >= FRL_QPS_RTS)
-		attr->sq_psn = said->sq_psn;
+		attr->sq_psn = reported->sq_psn;
 }
 
 void verbs_qp_query(struct frl_qp *base, struct frl_qp_attr *ret_attr)
@@ -371,23 +371,23 @@ void verbs_qp_query(struct frl_qp *base, struct frl_qp_attr *ret_attr)
 	const int wanted = IBV_QP_STATE | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN;
 	struct frl_device *device = base->pd->device;
 	struct verbs_qp *qp = verbs_qp(base);
-	struct ibv_qp_attr said = { 0 };
+	struct ibv_qp_attr reported = { 0 };
 	struct ibv_qp_init_attr init;
-	bool is_asked;
+	bool queries_device;
 	uint32_t changes;
 
 	device_enter(device);
 	*ret_attr = qp->attr;
 	changes = qp->changes;
 	ret_attr->state = qp_state_of(qp);
-	is_asked = !qp->is_moving && !atomic_load(&verbs_device(device)->is_fatal);
+	queries_device = !qp->is_moving && !atomic_load(&verbs_device(device)->is_fatal);
 	device_leave(device);
-	if (is_asked && !ibv_query_qp(qp->qp, &said, wanted, &init)) {
+	if (queries_device && !ibv_query_qp(qp->qp, &reported, wanted, &init)) {
 		device_enter(device);
-		believe_psns(qp, &said, ret_attr);
+		store_psns(qp, &reported, ret_attr);
 		/* The state may have changed since the query. */
 		if (!qp->is_moving && qp->changes == changes)
-			believe_state(qp, &said, ret_attr);
+			store_state(qp, &reported, ret_attr);
 		ret_attr->state = qp_state_of(qp);
 		device_leave(device);
 	}
@@ -421,7 +421,7 @@ void verbs_qp_note_failure(struct verbs_qp *qp, enum frl_wc_status status, uint3
 	if (qp->base.type == FRL_QPT_RC && status != FRL_WC_WR_FLUSH_ERR)
 		verbs_qp_set_state(qp, FRL_QPS_ERR);
 	else
-		verbs_qp_ask_state(qp);
+		verbs_qp_query_state(qp);
 }
 
 void verbs_qp_fail(struct frl_qp *base, const char *reason)

@@ -107,7 +107,7 @@ static int read_answer(const uint8_t *answer, size_t size, struct verbs_route *r
 }
 
 /* Returns 0 or an errno. */
-static int ask_kernel(const struct host *peer, struct verbs_route *ret_route)
+static int query_kernel(const struct host *peer, struct verbs_route *ret_route)
 {
 	struct verbs_route route = { .peer = peer->ip };
 	uint8_t answer[MAX_ANSWER];
@@ -163,7 +163,7 @@ int verbs_find_route(const char *peer, struct verbs_route *ret_route)
 		struct host host;
 
 		if (take_address(at, &host))
-			err = ask_kernel(&host, ret_route);
+			err = query_kernel(&host, ret_route);
 	}
 	freeaddrinfo(found);
 	if (err)

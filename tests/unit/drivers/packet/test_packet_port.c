@@ -130,7 +130,7 @@ static const struct {
 START_LOOP_TEST(joined, ROWS(joins))
 {
 	struct port_packet packets[5];
-	struct packet_train train;
+	struct packet_batch train;
 	struct wire_path path;
 
 	make_packets(packets, 5, joins[_i].v4, 1024);
@@ -149,7 +149,7 @@ END_TEST
 START_LOOP_TEST(alone, 5)
 {
 	struct port_packet packets[5];
-	struct packet_train train;
+	struct packet_batch train;
 
 	make_packets(packets, 5, true, 1024);
 	packets[_i].alone = true;
@@ -162,7 +162,7 @@ END_TEST
 START_TEST(joined_at_most)
 {
 	struct port_packet *packets = calloc(PACKET_JOIN_MAX + 2, sizeof(*packets));
-	struct packet_train train;
+	struct packet_batch train;
 	struct wire_path path;
 
 	for (int v4 = 0; v4 < 2; v4++) {

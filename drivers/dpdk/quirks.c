@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "drivers/dpdk/known.h"
+#include "drivers/dpdk/quirks.h"
 
 #include <stddef.h>
 #include <string.h>
 
-static const struct known_driver drivers[] = {
+static const struct dpdk_quirks drivers[] = {
 	{ .name = "net_af_packet", .reads_with_cpu = true },
 	{ .name = "net_af_xdp",
 		.reads_with_cpu = true,
-		.wants_objects = true,
-		.wants_page_objects = true },
+		.needs_objects = true,
+		.needs_page_objects = true },
 	{ .name = "net_memif", .reads_with_cpu = true },
 	{ .name = "net_null", .reads_with_cpu = true },
 	{ .name = "net_pcap", .reads_with_cpu = true },
@@ -20,13 +20,13 @@ static const struct known_driver drivers[] = {
 	 * device (DPDK 22.11 to 26.07: vring_desc_init_indirect_packed()). QEMU then takes no more
 	 * packets. Packets in one buffer need no indirect descriptor.
 	 */
-	{ .name = "net_virtio", .wants_one_buffer = true, .wants_objects = true },
-	{ .name = "net_virtio_user", .wants_one_buffer = true, .wants_objects = true },
+	{ .name = "net_virtio", .needs_one_buffer = true, .needs_objects = true },
+	{ .name = "net_virtio_user", .needs_one_buffer = true, .needs_objects = true },
 	/* Usually an emulated NIC. QEMU silently drops a frame with a segment that crosses a
 	 * page. */
-	{ .name = "net_e1000_em", .wants_pages = true },
-	{ .name = "net_e1000_igb", .wants_pages = true, .returns_sent = true },
-	{ .name = "net_vmxnet3", .wants_pages = true },
+	{ .name = "net_e1000_em", .needs_pages = true },
+	{ .name = "net_e1000_igb", .needs_pages = true, .returns_sent = true },
+	{ .name = "net_vmxnet3", .needs_pages = true },
 	{ .name = "net_e1000_igb_vf", .returns_sent = true },
 	{ .name = "net_ena", .returns_sent = true },
 	{ .name = "net_hns3", .returns_sent = true },
@@ -40,9 +40,9 @@ static const struct known_driver drivers[] = {
 	{ .name = "net_txgbe_vf", .returns_sent = true },
 };
 
-const struct known_driver *known_driver(const char *name)
+const struct dpdk_quirks *dpdk_quirks(const char *name)
 {
-	static const struct known_driver unknown = { .name = "" };
+	static const struct dpdk_quirks unknown = { .name = "" };
 
 	for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
 		if (strcmp(name, drivers[i].name) == 0)
