@@ -5,7 +5,7 @@
  * be readable in place until the operation is complete.
  */
 #include "collectives/shm/internal.h"
-#include "lib/reduce/past_cache.h"
+#include "lib/reduce/nontemporal.h"
 
 enum {
 	PIECE = 4 << 10, /* bytes: one page */
@@ -14,7 +14,7 @@ enum {
 };
 
 /* Two ranks write each line of a long result once, and do not read what they overwrite. */
-static bool may_pass_cache(size_t ranks, size_t bytes, enum frl_op op)
+static bool may_use_nontemporal(size_t ranks, size_t bytes, enum frl_op op)
 {
 	return ranks == 2 && bytes > SHM_STREAM_BYTES && op != FRL_AVG;
 }
@@ -32,7 +32,7 @@ static bool passes_cache(const struct shm *shm, const struct shm_operation *oper
 {
 	const struct run *run = operation->run;
 
-	return may_pass_cache(shm->ranks, run->bytes[PLAN_SEND], run->scaled) &&
+	return may_use_nontemporal(shm->ranks, run->bytes[PLAN_SEND], run->scaled) &&
 		operation->passing == shm_all(shm);
 }
 
@@ -48,10 +48,10 @@ bool shm_may_be_flat(const struct frl_comm *comm, const struct operation *operat
 {
 	const struct schedule_key *key = &operation->key;
 	size_t ranks = (size_t)comm->ranks, bytes = operation->bytes[PLAN_SEND];
-	bool passes = may_pass_cache(ranks, bytes, key->op) &&
-		reduce_can_pass_cache(key->dtype, operation->op);
+	bool uses_nontemporal = may_use_nontemporal(ranks, bytes, key->op) &&
+		reduce_has_nontemporal(key->dtype, operation->op);
 
-	return shape_reduces_to_all(key->coll) && is_whole(ranks, bytes, passes);
+	return shape_reduces_to_all(key->coll) && is_whole(ranks, bytes, uses_nontemporal);
 }
 
 void shm_flat_begin(struct shm_operation *operation)
@@ -119,7 +119,7 @@ bool shm_flat_make(struct shm *shm, struct shm_operation *operation)
 			? shm_at(operation, PLAN_SEND, block.first)
 			: operation->peer[rank].send + block.first * operation->elem_size;
 	if (passes_cache(shm, operation)) {
-		reduce_past_cache(target, in[0], in[1], block.count, operation->run->dtype,
+		reduce_nontemporal(target, in[0], in[1], block.count, operation->run->dtype,
 			operation->run->op);
 		block.count = 0;
 	}

@@ -17,7 +17,7 @@
 #include "collectives/plan/build.h"
 #include "collectives/shm/internal.h"
 #include "lib/base/copy.h"
-#include "lib/reduce/past_cache.h"
+#include "lib/reduce/nontemporal.h"
 
 enum {
 	ROUNDS_ONCE = 8,
@@ -131,7 +131,7 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	if (operation->reduces || is_in_place)
 		operation->sources &= ~mine;
 	slot->keeps_send = false;
-	slot->passes_cache = reduce_can_pass_cache(run->dtype, run->op);
+	slot->passes_cache = reduce_has_nontemporal(run->dtype, run->op);
 	if (slot->passes_cache)
 		operation->passing = mine;
 	memset(&slot->send, 0, sizeof(slot->send) + sizeof(slot->out));
@@ -325,7 +325,7 @@ static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t
 		memcpy(shm_at(operation, PLAN_RECV, to.first), from,
 			to.count * operation->elem_size);
 	else
-		copy_past_cache(shm_at(operation, PLAN_RECV, to.first), from,
+		copy_nontemporal(shm_at(operation, PLAN_RECV, to.first), from,
 			to.count * operation->elem_size);
 	operation->peer[rank].taken++;
 	return true;

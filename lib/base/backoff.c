@@ -110,10 +110,10 @@ bool backoff_is_long(const struct frl_backoff *backoff)
 	return backoff->sleep_us >= BACKOFF_US;
 }
 
-bool backoff_spin(bool (*has_come)(void *arg), void *arg)
+bool backoff_spin(bool (*has_arrived)(void *arg), void *arg)
 {
 	for (int i = 0; i < SPIN_LOOKS; i++) {
-		if (has_come(arg))
+		if (has_arrived(arg))
 			return true;
 		relax();
 	}

@@ -31,8 +31,8 @@ bool backoff_is_long(const struct frl_backoff *backoff);
  * sometimes to find out whether they do. Never sleeps. */
 void backoff_test(void);
 
-/* Polls up to 50 times without yielding. Returns true once has_come() does. For events due within a
- * microsecond. */
-bool backoff_spin(bool (*has_come)(void *arg), void *arg);
+/* Polls up to 50 times without yielding. Returns true once has_arrived() does. For events due
+ * within a microsecond. */
+bool backoff_spin(bool (*has_arrived)(void *arg), void *arg);
 
 #endif

@@ -250,7 +250,7 @@ void copy_in_order(void *dst, const void *src, size_t n)
 #if defined(__x86_64__)
 
 /* These lines are written completely, so they need not be fetched first. */
-void copy_past_cache(void *dst, const void *src, size_t n)
+void copy_nontemporal(void *dst, const void *src, size_t n)
 {
 	const uint8_t *from = src;
 	uint8_t *to = dst;
@@ -275,7 +275,7 @@ void copy_past_cache(void *dst, const void *src, size_t n)
 
 #else
 
-void copy_past_cache(void *dst, const void *src, size_t n)
+void copy_nontemporal(void *dst, const void *src, size_t n)
 {
 	memcpy(dst, src, n);
 }

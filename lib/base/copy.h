@@ -26,7 +26,7 @@ void copy_in_order(void *dst, const void *src, size_t n);
  * soon. The data is visible before anything written later, as with memcpy(). The two buffers must
  * not overlap.
  */
-void copy_past_cache(void *dst, const void *src, size_t n);
+void copy_nontemporal(void *dst, const void *src, size_t n);
 
 /* Makes all non-temporal stores of this thread visible before anything that it writes later. */
 static inline void copy_settle(void)

@@ -50,8 +50,8 @@ struct zap {
 };
 
 static struct {
-	pthread_mutex_t life; /* serializes start and stop; taken before `mutex` */
-	sigset_t life_signals;
+	pthread_mutex_t start_lock; /* serializes start and stop; taken before `mutex` */
+	sigset_t start_lock_signals;
 	pthread_mutex_t mutex;
 	/* State of the thread before it took the mutex. */
 	sigset_t signals;
@@ -60,7 +60,8 @@ static struct {
 	struct list listeners;
 	int fd; /* -1: not running. Changed with both mutexes held */
 	bool is_behind;
-	uintptr_t gone_start, gone_end; /* no longer mapped as before; valid during gone() */
+	/* No longer mapped as before; valid during gone(). */
+	uintptr_t unmapped_start, unmapped_end;
 	struct zap zaps[ZAPS];
 
 	int stop_fd;
@@ -72,7 +73,7 @@ static struct {
 	struct unmap_listener *cleaned; /* the listener whose after() is running */
 	bool is_ending;
 } watch = {
-	.life = PTHREAD_MUTEX_INITIALIZER,
+	.start_lock = PTHREAD_MUTEX_INITIALIZER,
 	.mutex = PTHREAD_MUTEX_INITIALIZER,
 	.listeners = { &watch.listeners, &watch.listeners },
 	.fd = -1,
@@ -123,27 +124,27 @@ static void wait_for(pthread_cond_t *cond)
 }
 
 /* A signal handler may fork, which takes this mutex. */
-static void enter_life(void)
+static void lock_start(void)
 {
 	sigset_t all, before;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_mutex_lock(&watch.life);
-	watch.life_signals = before;
+	pthread_mutex_lock(&watch.start_lock);
+	watch.start_lock_signals = before;
 }
 
-static void leave_life(void)
+static void unlock_start(void)
 {
-	const sigset_t before = watch.life_signals;
+	const sigset_t before = watch.start_lock_signals;
 
-	pthread_mutex_unlock(&watch.life);
+	pthread_mutex_unlock(&watch.start_lock);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* ---- messages; call all with the lock held */
 
-static void tell(uintptr_t start, uintptr_t end)
+static void notify(uintptr_t start, uintptr_t end)
 {
 	bool is_dirty = false;
 
@@ -159,23 +160,23 @@ static void tell(uintptr_t start, uintptr_t end)
 }
 
 /* The memory that is now mapped there is not watched. */
-static void tell_unmapped(uintptr_t start, uintptr_t end)
+static void notify_unmapped(uintptr_t start, uintptr_t end)
 {
-	watch.gone_start = start;
-	watch.gone_end = end;
-	tell(start, end);
-	watch.gone_start = watch.gone_end = 0;
+	watch.unmapped_start = start;
+	watch.unmapped_end = end;
+	notify(start, end);
+	watch.unmapped_start = watch.unmapped_end = 0;
 }
 
 /* The memory is still watched, at its new address. */
-static void tell_moved(uintptr_t from, uintptr_t to, uintptr_t length)
+static void notify_moved(uintptr_t from, uintptr_t to, uintptr_t length)
 {
-	tell_unmapped(from, from + length);
-	tell(to, to + length);
+	notify_unmapped(from, from + length);
+	notify(to, to + length);
 	unmap_watch_release(to, to + length, (size_t)sysconf(_SC_PAGESIZE));
 }
 
-static void tell_given_back(uintptr_t start, uintptr_t end)
+static void notify_discarded(uintptr_t start, uintptr_t end)
 {
 	uint64_t now = clock_now_ns();
 	struct zap *zap = &watch.zaps[0];
@@ -190,7 +191,7 @@ static void tell_given_back(uintptr_t start, uintptr_t end)
 	if (zap->until_ns <= now || end > zap->end)
 		zap->end = end;
 	zap->until_ns = now + ZAP_NS;
-	tell(start, end);
+	notify(start, end);
 }
 
 static bool is_zapped(uintptr_t start, uintptr_t end)
@@ -207,22 +208,22 @@ static bool is_zapped(uintptr_t start, uintptr_t end)
 }
 
 /* Reads and handles all pending messages. */
-static void take_messages(void)
+static void handle_messages(void)
 {
 	struct uffd_msg message;
 
 	while (watch.fd >= 0 && read(watch.fd, &message, sizeof(message)) == sizeof(message)) {
 		switch (message.event) {
 		case UFFD_EVENT_UNMAP:
-			tell_unmapped((uintptr_t)message.arg.remove.start,
+			notify_unmapped((uintptr_t)message.arg.remove.start,
 				(uintptr_t)message.arg.remove.end);
 			break;
 		case UFFD_EVENT_REMOVE:
-			tell_given_back((uintptr_t)message.arg.remove.start,
+			notify_discarded((uintptr_t)message.arg.remove.start,
 				(uintptr_t)message.arg.remove.end);
 			break;
 		case UFFD_EVENT_REMAP:
-			tell_moved((uintptr_t)message.arg.remap.from,
+			notify_moved((uintptr_t)message.arg.remap.from,
 				(uintptr_t)message.arg.remap.to, (uintptr_t)message.arg.remap.len);
 			break;
 		default: break;
@@ -241,7 +242,7 @@ bool unmap_watch_catch_up(void)
 	/* After one wait that timed out, do not wait again. */
 	uint64_t patience = watch.is_behind ? 0 : PATIENCE_NS, began = 0;
 
-	take_messages();
+	handle_messages();
 	while ((watch.is_behind = is_changing())) {
 		uint64_t now = clock_now_ns();
 
@@ -250,7 +251,7 @@ bool unmap_watch_catch_up(void)
 		if (now - began >= patience)
 			return false;
 		sched_yield();
-		take_messages();
+		handle_messages();
 	}
 	return true;
 }
@@ -266,7 +267,7 @@ static void *reader_main(void *arg)
 		if (watch.polled[0].revents)
 			return NULL;
 		unmap_watch_lock();
-		take_messages();
+		handle_messages();
 		unmap_watch_unlock();
 	}
 }
@@ -302,7 +303,7 @@ static void *cleaner_main(void *arg)
 	return NULL;
 }
 
-/* ---- starting and stopping; call all with `life` held */
+/* ---- starting and stopping; call all with `start_lock` held */
 
 /* Returns the descriptor, or -errno. */
 static int open_descriptor(void)
@@ -370,8 +371,8 @@ static void end_cleaner(void)
 	pthread_join(watch.cleaner, NULL);
 }
 
-/* Signals are for the application's threads. Callers that hold `life` have them blocked, and these
- * threads inherit that. */
+/* Signals are for the application's threads. Callers that hold `start_lock` have them blocked, and
+ * these threads inherit that. */
 static int start_threads(void)
 {
 	int err = pthread_create(&watch.cleaner, NULL, cleaner_main, NULL);
@@ -399,12 +400,12 @@ static void set_fd(int fd)
  * the reader waits for `mutex`. */
 static void before_fork(void)
 {
-	enter_life();
+	lock_start();
 }
 
 static void after_fork_in_parent(void)
 {
-	leave_life();
+	unlock_start();
 }
 
 /* A child has no threads of this file, and needs neither the parent's descriptors nor its
@@ -424,12 +425,12 @@ static void after_fork_in_child(void)
 	}
 	list_init(&watch.listeners);
 	watch.cleaned = NULL;
-	watch.gone_start = watch.gone_end = 0;
+	watch.unmapped_start = watch.unmapped_end = 0;
 	pthread_mutex_init(&watch.mutex, NULL);
 	pthread_cond_init(&watch.dirty, NULL);
 	pthread_cond_init(&watch.idle, NULL);
-	pthread_mutex_init(&watch.life, NULL);
-	pthread_sigmask(SIG_SETMASK, &watch.life_signals, NULL);
+	pthread_mutex_init(&watch.start_lock, NULL);
+	pthread_sigmask(SIG_SETMASK, &watch.start_lock_signals, NULL);
 }
 
 static int start(void)
@@ -490,7 +491,7 @@ int unmap_watch_add(struct unmap_listener *listener)
 	int rc = 0;
 
 	pthread_once(&once, watch_forks);
-	enter_life();
+	lock_start();
 	if (watch.fd < 0)
 		rc = start();
 	if (!rc) {
@@ -499,7 +500,7 @@ int unmap_watch_add(struct unmap_listener *listener)
 		list_add_tail(&watch.listeners, &listener->node);
 		unmap_watch_unlock();
 	}
-	leave_life();
+	unlock_start();
 	return rc;
 }
 
@@ -507,7 +508,7 @@ void unmap_watch_remove(struct unmap_listener *listener)
 {
 	bool last;
 
-	enter_life();
+	lock_start();
 	unmap_watch_lock();
 	list_remove(&listener->node);
 	while (watch.cleaned == listener)
@@ -516,7 +517,7 @@ void unmap_watch_remove(struct unmap_listener *listener)
 	unmap_watch_unlock();
 	if (last)
 		stop();
-	leave_life();
+	unlock_start();
 }
 
 size_t unmap_watch_page(uintptr_t start, uintptr_t end)
@@ -548,13 +549,13 @@ int unmap_watch_range(uintptr_t start, uintptr_t end, size_t page)
  * needs(). */
 static bool is_needed(uintptr_t at, uintptr_t *until)
 {
-	if (watch.gone_start <= at && at < watch.gone_end) {
-		if (watch.gone_end < *until)
-			*until = watch.gone_end;
+	if (watch.unmapped_start <= at && at < watch.unmapped_end) {
+		if (watch.unmapped_end < *until)
+			*until = watch.unmapped_end;
 		return true;
 	}
-	if (at < watch.gone_start && watch.gone_start < *until)
-		*until = watch.gone_start;
+	if (at < watch.unmapped_start && watch.unmapped_start < *until)
+		*until = watch.unmapped_start;
 	for (struct list *node = watch.listeners.next; node != &watch.listeners;
 		node = node->next) {
 		if (listener_at(node)->needs(listener_at(node), at, until))

@@ -45,7 +45,7 @@ void device_leave(struct frl_device *device)
 int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void *), void *arg,
 	const struct wait_limit *limit)
 {
-	uint64_t now_ns = clock_now_ns(), ask_ns = now_ns;
+	uint64_t now_ns = clock_now_ns(), interrupt_ns = now_ns;
 	struct frl_backoff backoff;
 
 	frl_backoff_reset(&backoff);
@@ -60,11 +60,11 @@ int device_wait(struct frl_device *device, int (*try)(struct frl_device *, void 
 			return rc;
 		if (now_ns >= limit->limit_ns)
 			return -ETIMEDOUT;
-		if (limit->interrupt && now_ns >= ask_ns) {
+		if (limit->interrupt && now_ns >= interrupt_ns) {
 			rc = limit->interrupt(limit->interrupt_arg);
 			if (rc < 0)
 				return rc;
-			ask_ns = now_ns + NS_PER_MS;
+			interrupt_ns = now_ns + NS_PER_MS;
 		}
 		frl_backoff_idle(&backoff);
 	}

@@ -297,7 +297,7 @@ struct device_ops {
 	/* [guard] */
 	int (*qp_unanswered)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 	/* [guard] Cancels the request for the MAC address. May be NULL. */
-	void (*qp_forget_path)(struct frl_qp *qp);
+	void (*qp_clear_path)(struct frl_qp *qp);
 	/* [guard] */
 	enum frl_qp_state (*qp_state)(const struct frl_qp *qp);
 	void (*qp_query)(struct frl_qp *qp, struct frl_qp_attr *ret_attr);

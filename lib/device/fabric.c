@@ -100,7 +100,7 @@ static void describe_link(struct port_link_request *request, const struct soft_d
 	request->server = server;
 }
 
-static void forget_link(struct soft_device *device, unsigned index)
+static void remove_link(struct soft_device *device, unsigned index)
 {
 	uint16_t link = device->links[index].link;
 
@@ -117,11 +117,11 @@ static bool is_dead(const struct soft_device *device, const struct fabric_link *
 
 /* Closes links with dead peers to make room. A link with holders stays, so that its number is not
  * reused under them. */
-static void forget_dead_links(struct soft_device *device)
+static void remove_dead_links(struct soft_device *device)
 {
 	for (unsigned i = 0; i < device->n_links;) {
 		if (!device->links[i].holders && is_dead(device, &device->links[i]))
-			forget_link(device, i);
+			remove_link(device, i);
 		else
 			i++;
 	}
@@ -136,7 +136,7 @@ int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const 
 	struct fabric_link *known;
 	int link;
 
-	forget_dead_links(device);
+	remove_dead_links(device);
 	for (unsigned i = 0; i < device->n_links; i++) {
 		known = &device->links[i];
 		if (memcmp(known->peer_nonce, peer_nonce, NONCE_SIZE) != 0)
@@ -170,7 +170,7 @@ int soft_link_state(struct frl_device *base, uint16_t link)
 
 	/* The peer's end, if in this process, may wait for the slot of a link that died since ours
 	 * was opened. */
-	forget_dead_links(soft_device(base));
+	remove_dead_links(soft_device(base));
 	switch (port->ops->link_state(port, link)) {
 	case PORT_LINK_CONNECTING: return -EAGAIN;
 	case PORT_LINK_UP: return 0;
@@ -191,7 +191,7 @@ void soft_link_release(struct frl_device *base, uint16_t link, bool failed)
 			continue;
 		known->holders--;
 		if (failed && !known->holders && !engine_link_used(&device->engine, link))
-			forget_link(device, i);
+			remove_link(device, i);
 		return;
 	}
 }

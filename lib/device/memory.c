@@ -110,7 +110,7 @@ int soft_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *want
 		unmap(device, mr->region.port_mem);
 		mr->region.port_mem = mem;
 	}
-	engine_forget_region(&device->engine, &mr->region);
+	engine_release_region(&device->engine, &mr->region);
 	change_region(&mr->region, flags, wanted);
 leave:
 	device_leave(&device->base);

@@ -17,7 +17,7 @@ enum {
 	NS_PER_S = 1000000000,
 	PAUSE_NS = NS_PER_MS, /* pause while the application polls; longest wait for an event */
 	LAST_POLLS = 16,      /* polls allowed between a request for an event and the sleep */
-	QUIET_ROUNDS = 32,    /* consecutive rounds without a read of the clock */
+	IDLE_ROUNDS = 32,     /* consecutive rounds without a read of the clock */
 };
 
 void soft_leaving(struct frl_device *device)
@@ -43,15 +43,15 @@ void soft_leaving(struct frl_device *device)
  * Reading the clock would cost more than the rest of the round. A tick of the kernel ends this,
  * for threads that poll rarely.
  */
-static bool is_quiet(struct soft_device *device)
+static bool may_skip_round(struct soft_device *device)
 {
 	uint64_t tick_ns = clock_coarse_ns();
 
-	if (tick_ns == device->tick_ns && ++device->quiet < QUIET_ROUNDS &&
+	if (tick_ns == device->tick_ns && ++device->idle_rounds < IDLE_ROUNDS &&
 		tick_ns + CLOCK_COARSE_NS < engine_next_deadline(&device->engine))
 		return true;
 	device->tick_ns = tick_ns;
-	device->quiet = 0;
+	device->idle_rounds = 0;
 	return false;
 }
 
@@ -61,7 +61,7 @@ uint32_t soft_poll(struct frl_device *base)
 	struct engine *engine = &device->engine;
 	uint32_t moved;
 
-	if (!engine_has_work(engine) && !engine_fetch(engine) && is_quiet(device))
+	if (!engine_has_work(engine) && !engine_fetch(engine) && may_skip_round(device))
 		return 0;
 	moved = engine_poll(engine, clock_now_ns());
 	device->moved += moved;
@@ -79,7 +79,7 @@ void soft_note_poll(struct frl_device *device)
  * and sleeps; these polls must not count as polling. */
 static bool has_waiter(struct soft_device *device)
 {
-	return atomic_load(&device->polls) - atomic_load(&device->asked_at) <= LAST_POLLS;
+	return atomic_load(&device->polls) - atomic_load(&device->sleep_polls) <= LAST_POLLS;
 }
 
 /* Pauses the thread while the application polls and does the work itself. */
@@ -172,6 +172,6 @@ void soft_expect_sleep(struct frl_device *base)
 {
 	struct soft_device *device = soft_device(base);
 
-	atomic_store(&device->asked_at, atomic_load(&device->polls));
+	atomic_store(&device->sleep_polls, atomic_load(&device->polls));
 	end_pause(device);
 }

@@ -131,7 +131,7 @@ int soft_qp_modify(struct frl_qp *base, const struct frl_qp_attr *wanted, uint32
 		return rc;
 	if (rc) {
 		/* Releases the neighbor entry that the failed change has requested. */
-		soft_qp_forget_path(base);
+		soft_qp_clear_path(base);
 		return fail_modify(base, &attr, mask, rc, why);
 	}
 	if ((mask & FRL_QP_STATE) && attr.state == FRL_QPS_RESET)
@@ -143,14 +143,14 @@ int soft_qp_unanswered(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32
 {
 	char no_answer[NO_ANSWER_SIZE];
 
-	soft_qp_forget_path(qp);
+	soft_qp_clear_path(qp);
 	soft_describe_no_answer(device_of(qp), &attr->ah, no_answer, sizeof(no_answer));
 	return fail_modify(qp, attr, mask, -EHOSTUNREACH, no_answer);
 }
 
-void soft_qp_forget_path(struct frl_qp *qp)
+void soft_qp_clear_path(struct frl_qp *qp)
 {
-	engine_forget_path(&device_of(qp)->engine, &soft_qp(qp)->engine);
+	engine_clear_path(&device_of(qp)->engine, &soft_qp(qp)->engine);
 }
 
 enum frl_qp_state soft_qp_state(const struct frl_qp *qp)

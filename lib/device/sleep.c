@@ -106,7 +106,7 @@ void wake_waiters(struct soft_device *device)
 }
 
 /* Returns when the waiter must be awake. */
-static uint64_t awake_by(
+static uint64_t wake_deadline(
 	const struct soft_device *device, const struct awaited *awaited, uint64_t now_ns)
 {
 	uint64_t deadline_ns = engine_next_deadline(&device->engine);
@@ -146,12 +146,12 @@ static const struct cq *cq_of(const struct awaited *awaited)
 
 /* Prepares to sleep. Returns NULL if the thread must not sleep now. *ret_fd is the port's
  * descriptor. Guard held. */
-static struct soft_waiter *fall_asleep(
+static struct soft_waiter *prepare_sleep(
 	struct soft_device *device, const struct awaited *awaited, int *ret_fd)
 {
 	const struct cq *cq = cq_of(awaited);
 	uint64_t now_ns = clock_now_ns();
-	uint64_t until_ns = awake_by(device, awaited, now_ns);
+	uint64_t until_ns = wake_deadline(device, awaited, now_ns);
 	struct port *port = device->port;
 	struct soft_waiter *waiter;
 
@@ -228,7 +228,7 @@ static bool wait_for(int port_fd, int own_fd, uint64_t until_ns)
 
 /* Returns the result for a thread that does not sleep: an event came meanwhile, or there is more
  * to do. */
-static int awake_for(
+static int result_without_sleep(
 	const struct soft_device *device, const struct awaited *awaited, uint32_t moved)
 {
 	if (!device->port->ops->arm)
@@ -251,12 +251,12 @@ int soft_sleep(struct frl_device *base, struct awaited *awaited)
 	if (device->port->ops->arm)
 		moved = (int)drive(device);
 	if (moved == 0 && !awaited->was_spurious)
-		waiter = fall_asleep(device, awaited, &port_fd);
+		waiter = prepare_sleep(device, awaited, &port_fd);
 	awaited->was_spurious = false;
 	if (waiter)
 		until_ns = waiter->until_ns;
 	else
-		moved = awake_for(device, awaited, (uint32_t)moved);
+		moved = result_without_sleep(device, awaited, (uint32_t)moved);
 	device_leave(base);
 	if (!waiter)
 		return moved;

@@ -62,7 +62,7 @@ struct soft_device {
 
 	uint64_t moved; /* total of all rounds, of any thread */
 	/* Idle rounds since the clock was read, and the kernel's tick then. */
-	unsigned quiet;
+	unsigned idle_rounds;
 	uint64_t tick_ns;
 	/* Consecutive polls that did not drive the engine, and the kernel's tick of the last one
 	 * that did although there were completions. */
@@ -75,9 +75,9 @@ struct soft_device {
 	sem_t wake; /* ends its pause */
 	atomic_bool stop;
 	atomic_bool pausing;
-	atomic_uint polls;    /* rounds that the application drove */
-	bool has_reported;    /* an event was reported since the thread last checked */
-	atomic_uint asked_at; /* value of `polls` at the last request for an event */
+	atomic_uint polls;       /* rounds that the application drove */
+	bool has_reported;       /* an event was reported since the thread last checked */
+	atomic_uint sleep_polls; /* value of `polls` at the last request for an event */
 
 	/* Waiters. */
 	struct soft_waiter waiters[SOFT_WAITERS];
@@ -231,7 +231,7 @@ int soft_qp_create(struct frl_qp *qp, const struct frl_qp_config *config);
 void soft_qp_destroy(struct frl_qp *qp);
 int soft_qp_modify(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 int soft_qp_unanswered(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
-void soft_qp_forget_path(struct frl_qp *qp);
+void soft_qp_clear_path(struct frl_qp *qp);
 enum frl_qp_state soft_qp_state(const struct frl_qp *qp);
 void soft_qp_query(struct frl_qp *qp, struct frl_qp_attr *ret_attr);
 void soft_qp_fail(struct frl_qp *qp, const char *reason);

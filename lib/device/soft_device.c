@@ -310,7 +310,7 @@ static const struct device_ops soft_ops = {
 	.qp_destroy = soft_qp_destroy,
 	.qp_modify = soft_qp_modify,
 	.qp_unanswered = soft_qp_unanswered,
-	.qp_forget_path = soft_qp_forget_path,
+	.qp_clear_path = soft_qp_clear_path,
 	.qp_state = soft_qp_state,
 	.qp_query = soft_qp_query,
 	.qp_fail = soft_qp_fail,
@@ -334,7 +334,7 @@ static struct soft_device *new_device(void)
 	device_init(&device->base, &soft_ops, &device->engine.events.async);
 	sem_init(&device->wake, 0, 0);
 	sleep_init(device);
-	atomic_init(&device->asked_at, UINT_MAX / 2); /* long ago */
+	atomic_init(&device->sleep_polls, UINT_MAX / 2); /* long ago */
 	device->claim_fd = -1;
 	return device;
 }

@@ -321,15 +321,15 @@ int engine_add_region(struct engine *e, struct region *region)
 	return 0;
 }
 
-void engine_forget_region(struct engine *e, const struct region *region)
+void engine_release_region(struct engine *e, const struct region *region)
 {
 	if (e->offloads)
-		e->offloads->forget_region(e, region);
+		e->offloads->release_region(e, region);
 }
 
 void engine_remove_region(struct engine *e, struct region *region)
 {
-	engine_forget_region(e, region);
+	engine_release_region(e, region);
 	region_remove(&e->regions, region);
 }
 
@@ -460,7 +460,7 @@ static void check_links(struct engine *e, uint64_t now_ns)
 	}
 }
 
-static void ask_neighbors(struct engine *e, uint64_t now_ns)
+static void send_neighbor_requests(struct engine *e, uint64_t now_ns)
 {
 	uint8_t frame[NEIGHBOR_MAX_FRAME];
 	size_t len;
@@ -499,7 +499,7 @@ uint32_t engine_poll(struct engine *e, uint64_t now_ns)
 	follow_neighbors(e);
 	fire_deadlines(e, now_ns);
 	if (!e->port->caps.on_demand && !e->revoked) {
-		ask_neighbors(e, now_ns);
+		send_neighbor_requests(e, now_ns);
 		report_groups(e, now_ns);
 	}
 	moved += emit_packets(e, now_ns);

@@ -86,7 +86,7 @@ struct path_probe {
 	uint32_t own_len;      /* its payload; 0: no probe yet */
 	uint8_t own_sent;      /* requests of its length */
 	uint8_t small_answers; /* to small requests, up to 2 */
-	uint8_t asked;         /* path MTUs of requests, in units of 256: each is one bit */
+	uint8_t requested;     /* path MTUs of requests, in units of 256: each is one bit */
 	uint8_t best;          /* largest path MTU of them that was answered, in units of 256 */
 	bool own_arrives;      /* a request of its length was answered */
 };
@@ -258,12 +258,12 @@ bool engine_is_held_up(const struct engine *engine, const struct engine_qp *qp);
  * - -ENOMEM: no transmit queue, or no room for a neighbor
  * - -EHOSTUNREACH: no route
  * - -EAGAIN: the MAC address of the next hop was requested. Nothing was changed. Call again while
- *   polling, or give up with engine_forget_path().
+ *   polling, or give up with engine_clear_path().
  * - -ENETDOWN: after engine_revoke() only RESET, INIT and ERR are possible.
  */
 int engine_modify_qp(struct engine *engine, struct engine_qp *qp, const struct frl_qp_attr *attr,
 	uint32_t mask, uint64_t now_ns, const char **ret_why);
-void engine_forget_path(struct engine *engine, struct engine_qp *qp);
+void engine_clear_path(struct engine *engine, struct engine_qp *qp);
 
 /* Adds an address handle. The caller sets ah->core.pd. Errors are those of engine_modify_qp().
  * After -EAGAIN the handle is added; it is usable when engine_ah_ready() returns true. */
@@ -312,7 +312,7 @@ bool engine_link_queued(const struct engine *engine, uint16_t link);
 int engine_add_region(struct engine *engine, struct region *region);
 void engine_remove_region(struct engine *engine, struct region *region);
 /* Called before the region is rebound to other memory. */
-void engine_forget_region(struct engine *engine, const struct region *region);
+void engine_release_region(struct engine *engine, const struct region *region);
 
 /* Returns true while offloads have unfinished work. Nothing signals its end, so the engine must be
  * polled. */

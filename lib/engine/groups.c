@@ -138,7 +138,7 @@ struct engine_qp *groups_next_member(const struct groups *g, int group, unsigned
 }
 
 /* Schedules a report in answer to a query. An earlier report is the answer, too (RFC 2236, 3). */
-static void is_asked(struct groups *g, struct group *group, uint16_t vlan, uint64_t at_ns)
+static void schedule_answer(struct groups *g, struct group *group, uint16_t vlan, uint64_t at_ns)
 {
 	if (group->reports == 0) {
 		group->reports = 1;
@@ -162,12 +162,12 @@ bool groups_input(struct groups *g, const uint8_t *frame, size_t len, struct ran
 	for (unsigned i = 0; !g->silent && i < GROUPS_MAX; i++) {
 		struct group *group = &g->groups[i];
 
-		if (!group->users || !group_is_asked(&query, &group->ip, query.vlan))
+		if (!group->users || !group_is_queried(&query, &group->ip, query.vlan))
 			continue;
 		delay_ns = random_below(random, MS_TO_NS((uint64_t)query.max_delay_ms) + 1);
 		if (delay_ns < MS_TO_NS(GROUP_MIN_DELAY_MS))
 			delay_ns = MS_TO_NS(GROUP_MIN_DELAY_MS);
-		is_asked(g, group, query.vlan, now_ns + delay_ns);
+		schedule_answer(g, group, query.vlan, now_ns + delay_ns);
 	}
 	return true;
 }

@@ -16,7 +16,7 @@ static bool same_prefix(const uint8_t *a, const uint8_t *b, unsigned bits)
 
 void neighbors_init(struct neighbors *n, const struct neighbors_config *config)
 {
-	*n = (struct neighbors){ .own = *config, .next_ask_ns = UINT64_MAX };
+	*n = (struct neighbors){ .own = *config, .next_request_ns = UINT64_MAX };
 }
 
 /* Returns true if the address is in the subnet of a GID of that VLAN. */
@@ -77,11 +77,11 @@ static int find_free(struct neighbors *n)
 	return n->n_end < NEIGHBORS_MAX ? (int)n->n_end++ : -1;
 }
 
-static void ask_at(struct neighbors *n, struct neighbor_entry *entry, uint64_t at_ns)
+static void request_at(struct neighbors *n, struct neighbor_entry *entry, uint64_t at_ns)
 {
-	entry->ask_at_ns = at_ns;
-	if (at_ns < n->next_ask_ns)
-		n->next_ask_ns = at_ns;
+	entry->request_at_ns = at_ns;
+	if (at_ns < n->next_request_ns)
+		n->next_request_ns = at_ns;
 }
 
 static void set_mac(struct neighbors *n, struct neighbor_entry *entry, const uint8_t mac[6])
@@ -117,12 +117,12 @@ int neighbors_get(
 		.users = 1,
 		.vlan = vlan,
 		.sgid_index = sgid_index,
-		.ask_at_ns = UINT64_MAX,
+		.request_at_ns = UINT64_MAX,
 	};
 	if (gid_find(n->own.gids, hop, vlan) >= 0)
 		set_mac(n, entry, n->own.mac);
 	else
-		ask_at(n, entry, now_ns);
+		request_at(n, entry, now_ns);
 	return index;
 }
 
@@ -146,7 +146,7 @@ bool neighbors_mac(const struct neighbors *n, int index, uint8_t ret_mac[6])
 
 /* Without the override flag an advertisement only fills in an unknown MAC address, or replaces one
  * that does not answer (RFC 4861, 7.2.5). */
-static bool is_believed(const struct neighbor_entry *entry, const struct neighbor_message *in)
+static bool may_replace(const struct neighbor_entry *entry, const struct neighbor_message *in)
 {
 	if (!in->has_mac)
 		return false;
@@ -163,12 +163,12 @@ static void learn(struct neighbors *n, const struct neighbor_message *in, uint64
 	if (index < 0 || gid_find(n->own.gids, &in->sender_ip, in->vlan) >= 0)
 		return;
 	entry = &n->entries[index];
-	if ((entry->resolved && mac_equal(entry->mac, in->sender_mac)) || is_believed(entry, in)) {
+	if ((entry->resolved && mac_equal(entry->mac, in->sender_mac)) || may_replace(entry, in)) {
 		set_mac(n, entry, in->sender_mac);
-		ask_at(n, entry, now_ns + MS_TO_NS(NEIGHBOR_REACHABLE_MS));
+		request_at(n, entry, now_ns + MS_TO_NS(NEIGHBOR_REACHABLE_MS));
 	} else if (in->has_mac && entry->probes == 0) {
 		/* Another host claims the address: probe the known MAC address now. */
-		ask_at(n, entry, now_ns);
+		request_at(n, entry, now_ns);
 	}
 }
 
@@ -196,7 +196,7 @@ size_t neighbors_input(struct neighbors *n, const uint8_t *frame, size_t len,
 }
 
 /* Encodes a request. A known MAC address is probed by unicast first. */
-static size_t ask(const struct neighbors *n, struct neighbor_entry *entry,
+static size_t encode_request(const struct neighbors *n, struct neighbor_entry *entry,
 	uint8_t frame[NEIGHBOR_MAX_FRAME], uint64_t now_ns)
 {
 	struct neighbor_message out = {
@@ -211,9 +211,9 @@ static size_t ask(const struct neighbors *n, struct neighbor_entry *entry,
 	memcpy(out.dst_mac, entry->mac, sizeof(out.dst_mac));
 	if (entry->probes < UINT8_MAX)
 		entry->probes++;
-	entry->ask_at_ns = now_ns +
+	entry->request_at_ns = now_ns +
 		(entry->resolved ? MS_TO_NS(NEIGHBOR_PROBE_INTERVAL_MS)
-				 : MS_TO_NS(NEIGHBOR_ASK_INTERVAL_MS));
+				 : MS_TO_NS(NEIGHBOR_REQUEST_INTERVAL_MS));
 	return neighbor_encode(frame, &out);
 }
 
@@ -222,18 +222,18 @@ size_t neighbors_output(struct neighbors *n, uint8_t frame[NEIGHBOR_MAX_FRAME], 
 	uint64_t next = UINT64_MAX;
 
 	for (uint32_t k = 0; k < n->n_end; k++) {
-		uint32_t i = (n->ask_cursor + k) % n->n_end;
+		uint32_t i = (n->request_cursor + k) % n->n_end;
 		struct neighbor_entry *entry = &n->entries[i];
 
 		if (!entry->users)
 			continue;
-		if (entry->ask_at_ns <= now_ns) {
-			n->ask_cursor = i + 1;
-			return ask(n, entry, frame, now_ns);
+		if (entry->request_at_ns <= now_ns) {
+			n->request_cursor = i + 1;
+			return encode_request(n, entry, frame, now_ns);
 		}
-		if (entry->ask_at_ns < next)
-			next = entry->ask_at_ns;
+		if (entry->request_at_ns < next)
+			next = entry->request_at_ns;
 	}
-	n->next_ask_ns = next;
+	n->next_request_ns = next;
 	return 0;
 }

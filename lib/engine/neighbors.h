@@ -20,9 +20,9 @@
 
 enum {
 	NEIGHBORS_MAX = 1024,
-	NEIGHBOR_ASK_INTERVAL_MS = 200,    /* while it is unresolved */
-	NEIGHBOR_REACHABLE_MS = 30000,     /* validity of a confirmation */
-	NEIGHBOR_PROBE_INTERVAL_MS = 1000, /* between probes after that */
+	NEIGHBOR_REQUEST_INTERVAL_MS = 200, /* while it is unresolved */
+	NEIGHBOR_REACHABLE_MS = 30000,      /* validity of a confirmation */
+	NEIGHBOR_PROBE_INTERVAL_MS = 1000,  /* between probes after that */
 	NEIGHBOR_UNICAST_PROBES = 3,
 };
 
@@ -34,7 +34,7 @@ struct neighbor_entry {
 	uint8_t mac[6];
 	bool resolved;
 	uint8_t probes; /* unanswered requests since the last confirmation */
-	uint64_t ask_at_ns;
+	uint64_t request_at_ns;
 };
 
 struct neighbors_config {
@@ -46,10 +46,10 @@ struct neighbors_config {
 
 struct neighbors {
 	struct neighbors_config own;
-	uint64_t next_ask_ns; /* no request is due before */
-	uint32_t generation;  /* counts changes of any entry's MAC address, including the first */
-	uint32_t n_end;       /* entries at or above this are unused */
-	uint32_t ask_cursor;  /* where the search for the next request starts */
+	uint64_t next_request_ns; /* no request is due before */
+	uint32_t generation; /* counts changes of any entry's MAC address, including the first */
+	uint32_t n_end;      /* entries at or above this are unused */
+	uint32_t request_cursor; /* where the search for the next request starts */
 	struct neighbor_entry entries[NEIGHBORS_MAX];
 };
 
@@ -89,7 +89,7 @@ size_t neighbors_output(
 /* Returns when neighbors_output() has a request next, or UINT64_MAX. */
 static inline uint64_t neighbors_next_deadline(const struct neighbors *neighbors)
 {
-	return neighbors->next_ask_ns;
+	return neighbors->next_request_ns;
 }
 
 #endif

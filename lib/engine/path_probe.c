@@ -65,7 +65,7 @@ static bool queue(struct engine *e, uint16_t link, const uint8_t *frame, size_t 
 	return true;
 }
 
-static bool ask(struct engine *e, const struct engine_qp *qp, uint8_t which, uint32_t len)
+static bool send_request(struct engine *e, const struct engine_qp *qp, uint8_t which, uint32_t len)
 {
 	const struct icmp_label label = {
 		.id = (uint16_t)qp->core.qpn,
@@ -91,19 +91,21 @@ void path_probe_on_timeout(struct engine *e, struct engine_qp *qp)
 	/* The unacknowledged packet has changed since the last timeout. */
 	if (!psn_equal(probe->una, qp->core.requester.una) || probe->own_len != payload)
 		*probe = (struct path_probe){ .una = qp->core.requester.una, .own_len = payload };
-	ask(e, qp, ECHO_SMALL, SMALL_LEN);
-	if (ask(e, qp, ECHO_OWN, ip_len(qp, payload)) && probe->own_sent < TRIALS)
+	send_request(e, qp, ECHO_SMALL, SMALL_LEN);
+	if (send_request(e, qp, ECHO_OWN, ip_len(qp, payload)) && probe->own_sent < TRIALS)
 		probe->own_sent++;
 	/* The longest first: a peer may answer only one long request at a time. */
 	for (uint32_t mtu = qp->core.path_mtu / 2; mtu >= LEAST_MTU; mtu /= 2)
-		if (mtu < payload && ask(e, qp, (uint8_t)(mtu / MTU_UNIT), ip_len(qp, mtu)))
-			probe->asked |= (uint8_t)(mtu / MTU_UNIT);
+		if (mtu < payload &&
+			send_request(e, qp, (uint8_t)(mtu / MTU_UNIT), ip_len(qp, mtu)))
+			probe->requested |= (uint8_t)(mtu / MTU_UNIT);
 }
 
-/* Path MTUs are powers of two: each is one bit of `asked`. Other values were never asked. */
-static bool was_asked(const struct path_probe *probe, uint8_t which)
+/* Path MTUs are powers of two: each is one bit of `requested`. Other values were never
+ * requested. */
+static bool was_requested(const struct path_probe *probe, uint8_t which)
 {
-	return which && !(which & (which - 1)) && (probe->asked & which);
+	return which && !(which & (which - 1)) && (probe->requested & which);
 }
 
 bool path_probe_input(struct engine *e, const struct port_frame *frame)
@@ -123,7 +125,7 @@ bool path_probe_input(struct engine *e, const struct port_frame *frame)
 		qp->probe.small_answers += qp->probe.small_answers < TRIALS;
 	else if (which == ECHO_OWN && label.ip_len == ip_len(qp, qp->probe.own_len))
 		qp->probe.own_arrives = true;
-	else if (was_asked(&qp->probe, which) && which > qp->probe.best &&
+	else if (was_requested(&qp->probe, which) && which > qp->probe.best &&
 		label.ip_len == ip_len(qp, which * MTU_UNIT))
 		qp->probe.best = which;
 	return true;

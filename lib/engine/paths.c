@@ -134,7 +134,7 @@ static void init_path(const struct engine *e, const struct frl_ah_attr *attr,
 	wire_path_init(path, &config);
 }
 
-void engine_forget_path(struct engine *e, struct engine_qp *qp)
+void engine_clear_path(struct engine *e, struct engine_qp *qp)
 {
 	neighbors_put(&e->neighbors, qp->pending_neighbor);
 	qp->pending_neighbor = -1;
@@ -142,7 +142,7 @@ void engine_forget_path(struct engine *e, struct engine_qp *qp)
 
 void release_path(struct engine *e, struct engine_qp *qp)
 {
-	engine_forget_path(e, qp);
+	engine_clear_path(e, qp);
 	neighbors_put(&e->neighbors, qp->path.neighbor);
 	qp->path = (struct engine_path){ .neighbor = -1 };
 }
@@ -318,7 +318,7 @@ void follow_neighbors(struct engine *e)
 }
 
 /* Redirects datagrams that are posted and not yet sent. */
-static void forget_targets(struct qp *qp, uint16_t link)
+static void clear_targets(struct qp *qp, uint16_t link)
 {
 	struct requester *r = &qp->requester;
 
@@ -342,5 +342,5 @@ void forget_link(struct engine *e, uint16_t link)
 	}
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
 		if (qp_is_datagram(&qp->core))
-			forget_targets(&qp->core, link);
+			clear_targets(&qp->core, link);
 }

@@ -118,7 +118,7 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 		bool is_refused = fragments_take_back(e, &placements);
 
 		if (e->offloads)
-			e->offloads->forget_placed(e, &placements);
+			e->offloads->void_placed(e, &placements);
 		if (!is_refused)
 			qp_payload_lost(&qp->core, packet, &placements);
 	}
@@ -204,7 +204,7 @@ static void receive_multicast(struct engine *e, const struct port_frame *frame,
  * number now, or is NULL; it may be connected to another queue pair of the same peer. Returns
  * false if there is no such connection.
  */
-static bool refuse_late(struct engine *e, const struct engine_qp *qp,
+static bool refuse_after_close(struct engine *e, const struct engine_qp *qp,
 	const struct port_frame *frame, const struct wire_packet *packet)
 {
 	const struct time_wait *entry;
@@ -230,7 +230,7 @@ static bool is_from_own_peer(struct engine *e, const struct engine_qp *qp,
 
 	if (on_path && psn_equal(packet->h.bth.psn, qp->core.responder.epsn))
 		return true;
-	return !refuse_late(e, qp, frame, packet) && on_path;
+	return !refuse_after_close(e, qp, frame, packet) && on_path;
 }
 
 /* Receives a packet to our GID at `gid`. */
@@ -241,7 +241,7 @@ static void receive_unicast(struct engine *e, const struct port_frame *frame,
 
 	if (!qp) {
 		e->stats.drop_unknown_qp++;
-		refuse_late(e, NULL, frame, packet);
+		refuse_after_close(e, NULL, frame, packet);
 		return;
 	}
 	if (qp_is_datagram(&qp->core)) {
@@ -249,7 +249,7 @@ static void receive_unicast(struct engine *e, const struct port_frame *frame,
 			return;
 	} else if (!engine_is_connected(qp)) {
 		e->stats.drop_qp_state++;
-		refuse_late(e, qp, frame, packet);
+		refuse_after_close(e, qp, frame, packet);
 		return;
 	} else if (!is_from_own_peer(e, qp, frame, packet, gid)) {
 		/* The network must not send in the name of this device either. */

@@ -18,9 +18,9 @@
 
 enum {
 	SLOT_MASK = ENGINE_MAX_QPS - 1,
-	FABRIC_PORTS = 0xc000, /* first port */
-	NEAR_PSNS = 4096,      /* a peer's window, in request packets */
-	FAR_PSNS = 1 << 22,    /* distance at which PSNs belong to another connection */
+	FABRIC_PORTS = 0xc000,           /* first port */
+	WINDOW_PSNS = 4096,              /* a peer's window, in request packets */
+	OTHER_CONNECTION_PSNS = 1 << 22, /* distance at which PSNs belong to another connection */
 };
 
 static_assert(
@@ -34,9 +34,9 @@ uint16_t engine_fabric_port(uint32_t qpn)
 /* The sender has at most its window and the responses to READs outstanding. */
 static uint32_t psns_behind(const struct engine_qp *qp)
 {
-	uint32_t n = NEAR_PSNS + qp_resource_psns(&qp->core);
+	uint32_t n = WINDOW_PSNS + qp_resource_psns(&qp->core);
 
-	return n < FAR_PSNS ? n : FAR_PSNS;
+	return n < OTHER_CONNECTION_PSNS ? n : OTHER_CONNECTION_PSNS;
 }
 
 void engine_enter_time_wait(struct engine *e, const struct engine_qp *qp)
@@ -89,7 +89,7 @@ const struct time_wait *engine_find_time_wait(const struct engine *e, const stru
 		return NULL;
 	/* The same two queue pairs may reconnect, with other PSNs. */
 	ahead = psn_diff(packet->h.bth.psn, entry->epsn);
-	return ahead >= -(int32_t)entry->behind && ahead <= NEAR_PSNS ? entry : NULL;
+	return ahead >= -(int32_t)entry->behind && ahead <= WINDOW_PSNS ? entry : NULL;
 }
 
 void engine_drop_time_wait(struct engine *e, uint16_t link)

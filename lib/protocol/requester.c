@@ -268,17 +268,17 @@ static bool gather(const struct qp *qp, const struct send_wqe *wqe, uint32_t off
 	return true;
 }
 
-static uint32_t ask_interval(const struct requester *r)
+static uint32_t ack_request_interval(const struct requester *r)
 {
 	return r->slack ? ACK_REQUEST_INTERVAL_LONG : ACK_REQUEST_INTERVAL;
 }
 
 /* Returns true if packet `k` of a SEND or WRITE sets AckReq. requester_output() may set it in the
  * last packet of a batch as well. */
-static inline bool asks(
+static inline bool requests_ack(
 	const struct requester *r, const struct send_wqe *wqe, uint32_t k, bool last)
 {
-	uint32_t interval = ask_interval(r);
+	uint32_t interval = ack_request_interval(r);
 
 	return (last && (wqe->flags & FRL_SEND_SIGNALED)) || (k & (interval - 1)) == interval - 1;
 }
@@ -302,7 +302,7 @@ static bool build_message(const struct qp *qp, const struct send_wqe *wqe, struc
 	bth->opcode = transports[qp->type] | choose_opcode(wqe, k == 0, last);
 	bth->solicited = last && (wqe->flags & FRL_SEND_SOLICITED) &&
 		wqe->opcode != FRL_WR_RDMA_WRITE;
-	bth->ack_request = is_rc(qp) && asks(r, wqe, k, last);
+	bth->ack_request = is_rc(qp) && requests_ack(r, wqe, k, last);
 	out->h.imm_data = wqe->imm_data; /* or the key to invalidate */
 	out->keep = is_rc(qp) && psn_diff(r->next, r->sent_end) >= 0 ? wqe->keep : 0;
 	if (qp_is_datagram(qp)) {
@@ -427,7 +427,7 @@ static inline void build_fast(const struct qp *qp, const struct send_wqe *wqe, u
 	out->h.bth.dest_qpn = qp->dest_qpn;
 	out->h.bth.psn = psn_add(wqe->first_psn, k);
 	out->h.bth.congestion = 0;
-	out->h.bth.ack_request = asks(&qp->requester, wqe, k, last);
+	out->h.bth.ack_request = requests_ack(&qp->requester, wqe, k, last);
 	if (last && (wqe->flags & FRL_SEND_SOLICITED))
 		out->h.bth.solicited = wqe->opcode != FRL_WR_RDMA_WRITE;
 	out->h.reth = (struct reth){ wqe->remote_addr, wqe->rkey, wqe->length };
@@ -530,7 +530,7 @@ static __attribute__((noinline)) uint32_t output_probe(struct qp *qp, struct pac
 
 /* Returns true if an earlier packet of the message sent last is in flight and has AckReq set. With
  * slack a new AckReq would only cost an ACK. */
-static bool has_asked(const struct requester *r)
+static bool has_requested_ack(const struct requester *r)
 {
 	const struct send_wqe *wqe = send_wqe_at(r, r->current);
 	uint32_t sent;
@@ -540,14 +540,15 @@ static bool has_asked(const struct requester *r)
 	if (r->current == r->tail || psn_equal(r->next, wqe->first_psn))
 		wqe = send_wqe_at(r, r->current - 1);
 	sent = (uint32_t)psn_diff(r->next, wqe->first_psn);
-	return sent >= ask_interval(r) && sent % ask_interval(r) < packets_in_flight(r);
+	return sent >= ack_request_interval(r) &&
+		sent % ack_request_interval(r) < packets_in_flight(r);
 }
 
 /* Returns true if the last packet of this batch must set AckReq: a message ended, or the window is
  * full. There may be no later packet that does. */
-static bool last_asks(const struct requester *r, bool ended)
+static bool last_requests_ack(const struct requester *r, bool ended)
 {
-	return ended || (packets_in_flight(r) >= r->window && !has_asked(r));
+	return ended || (packets_in_flight(r) >= r->window && !has_requested_ack(r));
 }
 
 uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_t now_ns)
@@ -581,7 +582,7 @@ uint32_t requester_output(struct qp *qp, struct packet_out out[], uint32_t max, 
 	}
 	if (!n)
 		return 0;
-	if (is_rc(qp) && last_asks(r, ended))
+	if (is_rc(qp) && last_requests_ack(r, ended))
 		out[n - 1].h.bth.ack_request = true;
 	if (idle) {
 		qp->counts.progress_ns = now_ns;

@@ -6,32 +6,32 @@
 #include "lib/protocol/qp_internal.h"
 #include "lib/protocol/recovery.h"
 
-struct question {
+struct query {
 	const struct region_table *regions;
 	qp_region_test test;
 	const void *arg;
 };
 
-static bool is_meant(const struct question *question, uint32_t key)
+static bool matches(const struct query *query, uint32_t key)
 {
-	const struct region *region = region_find(question->regions, key);
+	const struct region *region = region_find(query->regions, key);
 
-	return region && question->test(question->arg, region);
+	return region && query->test(query->arg, region);
 }
 
-static bool any_is_meant(const struct question *question, const struct frl_sge sge[], uint32_t n)
+static bool any_matches(const struct query *query, const struct frl_sge sge[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (is_meant(question, sge[i].lkey))
+		if (matches(query, sge[i].lkey))
 			return true;
 	return false;
 }
 
-static bool receive_is_meant(const struct qp *qp, const struct question *question)
+static bool receive_touches(const struct qp *qp, const struct query *query)
 {
 	const struct recv_wqe *wqe = receive_peek(qp);
 
-	return wqe && any_is_meant(question, wqe->sge, wqe->n_sge);
+	return wqe && any_matches(query, wqe->sge, wqe->n_sge);
 }
 
 /* Returns the request that the next response belongs to, and its PSN. The response may acknowledge
@@ -63,18 +63,18 @@ static bool is_next(const struct qp *qp, const struct wire_packet *packet)
 	return psn_equal(packet->h.bth.psn, psn);
 }
 
-static bool result_is_meant(const struct qp *qp, const struct question *question)
+static bool result_touches(const struct qp *qp, const struct query *query)
 {
 	struct psn psn;
 	const struct send_wqe *wqe = next_response(qp, &psn);
 
-	return wqe && any_is_meant(question, wqe->sge, wqe->n_sge);
+	return wqe && any_matches(query, wqe->sge, wqe->n_sge);
 }
 
 bool qp_input_touches(
 	const struct qp *qp, const struct wire_packet *packet, qp_region_test test, const void *arg)
 {
-	const struct question question = { qp->regions, test, arg };
+	const struct query query = { qp->regions, test, arg };
 	bool first = packet->op->flags & OPCODE_FIRST;
 
 	/* Datagrams with another Q_Key are not received. */
@@ -83,29 +83,29 @@ bool qp_input_touches(
 	if (!is_next(qp, packet))
 		return false;
 	switch (packet->op->operation) {
-	case OPERATION_SEND: return receive_is_meant(qp, &question);
+	case OPERATION_SEND: return receive_touches(qp, &query);
 	case OPERATION_WRITE:
-		return is_meant(&question, first ? packet->h.reth.rkey : qp->responder.write_rkey);
+		return matches(&query, first ? packet->h.reth.rkey : qp->responder.write_rkey);
 	case OPERATION_READ_RESPONSE:
-	case OPERATION_ATOMIC_ACK: return result_is_meant(qp, &question);
+	case OPERATION_ATOMIC_ACK: return result_touches(qp, &query);
 	default: return false;
 	}
 }
 
 /* Returns true if all elements match, and there is at least one. */
-static bool all_are_meant(const struct question *question, const struct frl_sge sge[], uint32_t n)
+static bool all_match(const struct query *query, const struct frl_sge sge[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (!is_meant(question, sge[i].lkey))
+		if (!matches(query, sge[i].lkey))
 			return false;
 	return n > 0;
 }
 
-static bool receive_stays(const struct qp *qp, const struct question *question, uint32_t *ret_unit)
+static bool receive_within(const struct qp *qp, const struct query *query, uint32_t *ret_unit)
 {
 	const struct recv_wqe *wqe = receive_peek(qp);
 
-	if (!wqe || !all_are_meant(question, wqe->sge, wqe->n_sge))
+	if (!wqe || !all_match(query, wqe->sge, wqe->n_sge))
 		return false;
 	if (wqe->action.type != FRL_ACTION_REDUCE)
 		return true;
@@ -113,66 +113,66 @@ static bool receive_stays(const struct qp *qp, const struct question *question, 
 	return wqe->n_sge == 1;
 }
 
-static bool result_stays(const struct qp *qp, const struct question *question)
+static bool result_within(const struct qp *qp, const struct query *query)
 {
 	struct psn psn;
 	const struct send_wqe *wqe = next_response(qp, &psn);
 
-	return wqe && all_are_meant(question, wqe->sge, wqe->n_sge);
+	return wqe && all_match(query, wqe->sge, wqe->n_sge);
 }
 
 bool qp_input_within(const struct qp *qp, const struct wire_packet *packet, qp_region_test test,
 	const void *arg, uint32_t *ret_unit)
 {
-	const struct question question = { qp->regions, test, arg };
+	const struct query query = { qp->regions, test, arg };
 	bool first = packet->op->flags & OPCODE_FIRST;
 
 	*ret_unit = 1;
 	if (qp->type != FRL_QPT_RC || !is_next(qp, packet))
 		return false;
 	switch (packet->op->operation) {
-	case OPERATION_SEND: return receive_stays(qp, &question, ret_unit);
+	case OPERATION_SEND: return receive_within(qp, &query, ret_unit);
 	case OPERATION_WRITE:
-		return is_meant(&question, first ? packet->h.reth.rkey : qp->responder.write_rkey);
-	case OPERATION_READ_RESPONSE: return result_stays(qp, &question);
+		return matches(&query, first ? packet->h.reth.rkey : qp->responder.write_rkey);
+	case OPERATION_READ_RESPONSE: return result_within(qp, &query);
 	default: return false;
 	}
 }
 
-static bool answer_is_meant(const struct qp *qp, const struct question *question)
+static bool response_touches(const struct qp *qp, const struct query *query)
 {
 	for (uint32_t i = 0; qp->responder.n_pending && i < FRL_MAX_RD_ATOMIC; i++) {
 		const struct responder_resource *resource = &qp->responder.resources[i];
 
-		if (resource->pending && !resource->atomic && is_meant(question, resource->rkey))
+		if (resource->pending && !resource->atomic && matches(query, resource->rkey))
 			return true;
 	}
 	return false;
 }
 
 /* Returns true if a SEND or WRITE has payload from such a region. */
-static bool source_is_meant(const struct send_wqe *wqe, const struct question *question)
+static bool request_touches(const struct send_wqe *wqe, const struct query *query)
 {
 	return !(wqe->flags & FRL_SEND_INLINE) && !wr_has_response(wqe->opcode) &&
-		any_is_meant(question, wqe->sge, wqe->n_sge);
+		any_matches(query, wqe->sge, wqe->n_sge);
 }
 
 bool qp_output_touches(const struct qp *qp, qp_region_test test, const void *arg)
 {
-	const struct question question = { qp->regions, test, arg };
+	const struct query query = { qp->regions, test, arg };
 	const struct requester *r = &qp->requester;
 	uint32_t next = r->current;
 
-	if (answer_is_meant(qp, &question))
+	if (response_touches(qp, &query))
 		return true;
 	/* Local requests have no packet. */
 	while (next != r->tail && wr_is_local(send_wqe_at(r, next)->opcode))
 		next++;
 	if (!qp_sends(qp))
 		return false;
-	if (qp->recovery.probe_due && source_is_meant(send_wqe_at(r, r->head), &question))
+	if (qp->recovery.probe_due && request_touches(send_wqe_at(r, r->head), &query))
 		return true;
-	return next != r->tail && source_is_meant(send_wqe_at(r, next), &question);
+	return next != r->tail && request_touches(send_wqe_at(r, next), &query);
 }
 
 /* Suppresses NAKs and implied NAKs for later packets. The packet is requested again when there is

@@ -35,7 +35,7 @@ struct reduce_kernels {
 	scale_fn scale[FRL_DTYPES];
 	divide_fn divide[FRL_DTYPES];
 	/* Sums with non-temporal stores; dst is neither a nor b. Optional. */
-	reduce_fn sum_past_cache[FRL_DTYPES];
+	reduce_fn sum_nontemporal[FRL_DTYPES];
 	encode_fn encode[FRL_WIRES];
 	decode_fn decode[FRL_WIRES];
 	decode_add_fn decode_add[FRL_WIRES];

@@ -100,8 +100,8 @@ enum {
 /* The same for vectors longer than the caches. Stores whole lines in sequence; incomplete lines
  * and unaligned elements take the plain way. Prefetches, since hardware does not prefetch beyond
  * the end of a page. */
-#define LANES_SUM_PAST_CACHE_F32                                                    \
-	LOOP_TARGET static void sum_past_cache_f32(                                 \
+#define LANES_SUM_NONTEMPORAL_F32                                                   \
+	LOOP_TARGET static void sum_nontemporal_f32(                                \
 		void *dst, const void *a, const void *b, size_t count)              \
 	{                                                                           \
 		any_f32 *out = dst;                                                 \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Selects the fastest code that the processor supports for each function of ferrule/reduce.h. */
-#include "lib/reduce/past_cache.h"
+#include "lib/reduce/nontemporal.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,8 +22,8 @@ static void take(const struct reduce_kernels *kernels)
 			best.scale[dtype] = kernels->scale[dtype];
 		if (kernels->divide[dtype])
 			best.divide[dtype] = kernels->divide[dtype];
-		if (kernels->sum_past_cache[dtype])
-			best.sum_past_cache[dtype] = kernels->sum_past_cache[dtype];
+		if (kernels->sum_nontemporal[dtype])
+			best.sum_nontemporal[dtype] = kernels->sum_nontemporal[dtype];
 	}
 	for (int wire = 0; wire < FRL_WIRES; wire++) {
 		if (kernels->encode[wire])
@@ -76,16 +76,16 @@ void frl_reduce_local(
 		reduce_best_kernels()->reduce[dtype][op](dst, a, b, count);
 }
 
-bool reduce_can_pass_cache(enum frl_dtype dtype, enum frl_op op)
+bool reduce_has_nontemporal(enum frl_dtype dtype, enum frl_op op)
 {
-	return is_dtype(dtype) && op == FRL_SUM && reduce_best_kernels()->sum_past_cache[dtype];
+	return is_dtype(dtype) && op == FRL_SUM && reduce_best_kernels()->sum_nontemporal[dtype];
 }
 
-void reduce_past_cache(
+void reduce_nontemporal(
 	void *dst, const void *a, const void *b, size_t count, enum frl_dtype dtype, enum frl_op op)
 {
-	if (reduce_can_pass_cache(dtype, op))
-		reduce_best_kernels()->sum_past_cache[dtype](dst, a, b, count);
+	if (reduce_has_nontemporal(dtype, op))
+		reduce_best_kernels()->sum_nontemporal[dtype](dst, a, b, count);
 	else
 		frl_reduce_local(dst, a, b, count, dtype, op);
 }

@@ -327,7 +327,7 @@ LANES_FN void decode_add_whole_block(
 
 LANES_ALL(FRL_FLOAT16, f16)
 LANES_SUM_F32
-LANES_SUM_PAST_CACHE_F32
+LANES_SUM_NONTEMPORAL_F32
 LANES_OTHERS(FRL_FLOAT32, f32)
 LANES_PAIRS
 LANES_ALL(FRL_FLOAT8_E4M3, e4m3)
@@ -361,7 +361,7 @@ const struct reduce_kernels reduce_avx2 = {
 	LOOP_ROWS(FRL_UINT64, u64),
 	LOOP_ROWS(FRL_FLOAT16, f16),
 	LOOP_ROWS(FRL_FLOAT32, f32),
-	.sum_past_cache[FRL_FLOAT32] = sum_past_cache_f32,
+	.sum_nontemporal[FRL_FLOAT32] = sum_nontemporal_f32,
 	LOOP_ROWS(FRL_FLOAT64, f64),
 	LOOP_ROWS(FRL_BFLOAT16, bf16),
 	LOOP_ROWS(FRL_FLOAT8_E4M3, e4m3),

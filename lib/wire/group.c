@@ -269,7 +269,7 @@ bool group_decode_query(struct group_query *query, const uint8_t *frame, size_t 
 	return false;
 }
 
-bool group_is_asked(const struct group_query *query, const struct frl_ip *group, uint16_t vlan)
+bool group_is_queried(const struct group_query *query, const struct frl_ip *group, uint16_t vlan)
 {
 	if (query->vlan != vlan || query->ipv4 != ip_is_v4(group))
 		return false;

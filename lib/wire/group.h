@@ -48,6 +48,6 @@ size_t group_encode_report(uint8_t out[GROUP_MAX_FRAME], const struct group_repo
 bool group_decode_query(struct group_query *query, const uint8_t *frame, size_t len);
 
 /* Returns true if a query asks the members of a group on a VLAN for a report. */
-bool group_is_asked(const struct group_query *query, const struct frl_ip *group, uint16_t vlan);
+bool group_is_queried(const struct group_query *query, const struct frl_ip *group, uint16_t vlan);
 
 #endif

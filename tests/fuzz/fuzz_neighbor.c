@@ -225,7 +225,7 @@ static void bring_group(const uint8_t *frame, size_t len)
 	if (query.all)
 		return;
 	MUST(ip_is_multicast(&query.group));
-	MUST(group_is_asked(&query, &query.group, query.vlan) == group_is_reported(&query.group));
+	MUST(group_is_queried(&query, &query.group, query.vlan) == group_is_reported(&query.group));
 	if (query.ipv4)
 		report.src_ip = hops[2].ip;
 	report.group = query.group;
@@ -311,13 +311,13 @@ static void check(void)
 		users += entry->users;
 		if (!entry->users)
 			continue;
-		MUST(neighbors_next_deadline(&s.table) <= entry->ask_at_ns);
+		MUST(neighbors_next_deadline(&s.table) <= entry->request_at_ns);
 		MUST(neighbors_mac(&s.table, (int)i, mac) == entry->resolved);
 		MUST(!entry->resolved || !(mac[0] & 1));
 		if (gid_find(&gids, &entry->ip, entry->vlan) >= 0)
 			MUST(entry->resolved && mac_equal(mac, own_mac));
 		else
-			MUST(entry->ask_at_ns != UINT64_MAX);
+			MUST(entry->request_at_ns != UINT64_MAX);
 	}
 	MUST(users == wanted);
 	MUST(s.table.n_end <= HOPS);

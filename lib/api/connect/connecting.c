@@ -277,8 +277,8 @@ void connecting_abandon(struct connecting *c)
 	if (c->stage >= CONNECTING_DONE)
 		return;
 	c->stage = CONNECTING_FAILED;
-	if (device->ops->qp_forget_path)
-		device->ops->qp_forget_path(c->qp);
+	if (device->ops->qp_clear_path)
+		device->ops->qp_clear_path(c->qp);
 	if (!c->has_link)
 		return;
 	/*

@@ -8,14 +8,14 @@
 #include "lib/engine/stages.h"
 
 enum {
-	/* Dropped packets are requested again when at most AGAIN placements are under way and at
-	 * least AGAIN_SLABS slabs are free. */
-	AGAIN = TRANSFERS_SHARE / 2,
-	AGAIN_SLABS = 16,
-	TURN_NS = 5000000, /* how long room is reserved for a requested packet */
+	/* Dropped packets are requested again when at most REQUEST_PLACEMENTS placements are under
+	 * way and at least REQUEST_SLABS slabs are free. */
+	REQUEST_PLACEMENTS = TRANSFERS_SHARE / 2,
+	REQUEST_SLABS = 16,
+	REQUESTED_NS = 5000000, /* how long room is reserved for a requested packet */
 };
 
-static_assert((int)SLABS / (int)ENGINE_OFFLOADS >= (int)AGAIN_SLABS,
+static_assert((int)SLABS / (int)ENGINE_OFFLOADS >= (int)REQUEST_SLABS,
 	"dropped packets can be requested again");
 
 static uint32_t slab_room(const struct transfers *t, const struct attached *a)
@@ -37,7 +37,7 @@ static bool has_room(const struct transfers *t, const struct attached *a, uint32
 static bool all_have_room(const struct transfers *t)
 {
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].turn_qp || !has_room(t, &t->attached[i], 0))
+		if (t->attached[i].requested_qp || !has_room(t, &t->attached[i], 0))
 			return false;
 	return true;
 }
@@ -47,50 +47,50 @@ static bool finds_room(const struct transfers *t, const struct engine_qp *qp, ui
 	for (; mask; mask &= mask - 1) {
 		const struct attached *a = &t->attached[__builtin_ctz(mask)];
 
-		if (!has_room(t, a, a->turn_qp && a->turn_qp != qp))
+		if (!has_room(t, a, a->requested_qp && a->requested_qp != qp))
 			return false;
 	}
 	return true;
 }
 
-static bool may_be_asked(const struct transfers *t, uint32_t mask)
+static bool may_be_requested(const struct transfers *t, uint32_t mask)
 {
 	for (; mask; mask &= mask - 1) {
 		const struct attached *a = &t->attached[__builtin_ctz(mask)];
 
-		if (a->turn_qp || a->placements > AGAIN || slab_room(t, a) < AGAIN_SLABS ||
-			!deferred_has_room(t, a))
+		if (a->requested_qp || a->placements > REQUEST_PLACEMENTS ||
+			slab_room(t, a) < REQUEST_SLABS || !deferred_has_room(t, a))
 			return false;
 	}
 	return true;
 }
 
-static void end_turn(struct transfers *t, const struct engine_qp *qp)
+static void end_request(struct transfers *t, const struct engine_qp *qp)
 {
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].turn_qp == qp)
-			t->attached[i].turn_qp = NULL;
+		if (t->attached[i].requested_qp == qp)
+			t->attached[i].requested_qp = NULL;
 }
 
-void offload_forget(struct engine *e, struct engine_qp *qp)
+void offload_clear_loss(struct engine *e, struct engine_qp *qp)
 {
-	list_remove(&qp->offloads->starved);
+	list_remove(&qp->offloads->dropped);
 	qp->offloads->loss = (struct qp_loss){ 0 };
-	end_turn(transfers_of(e), qp);
+	end_request(transfers_of(e), qp);
 }
 
-/* The turn ends when the packet has arrived, or after TURN_NS. */
-static void ask_again(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
+/* The request ends when the packet has arrived, or after REQUESTED_NS. */
+static void request_dropped(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
 	const struct qp_loss loss = qp->offloads->loss;
 
-	list_remove(&qp->offloads->starved);
+	list_remove(&qp->offloads->dropped);
 	qp->offloads->loss = (struct qp_loss){ 0 };
-	for (uint32_t mask = qp->offloads->starved_mask; mask; mask &= mask - 1) {
+	for (uint32_t mask = qp->offloads->dropped_mask; mask; mask &= mask - 1) {
 		struct attached *a = &transfers_of(e)->attached[__builtin_ctz(mask)];
 
-		a->turn_qp = qp;
-		a->turn_until_ns = now_ns + TURN_NS;
+		a->requested_qp = qp;
+		a->requested_until_ns = now_ns + REQUESTED_NS;
 	}
 	qp_request_again(&qp->core, &loss, now_ns);
 	engine_update(e, qp);
@@ -104,22 +104,22 @@ static bool is_behind_deferred(const struct engine_qp *qp)
 		(qp->offloads->loss.response && qp->offloads->deferred[1]);
 }
 
-void offload_ask_starved(struct engine *e, uint64_t now_ns)
+void offload_request_dropped(struct engine *e, uint64_t now_ns)
 {
 	struct transfers *t = transfers_of(e);
-	struct list *node = t->starved.next;
+	struct list *node = t->dropped.next;
 
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
-		if (t->attached[i].turn_qp && now_ns >= t->attached[i].turn_until_ns)
-			t->attached[i].turn_qp = NULL;
-	while (node != &t->starved) {
-		struct engine_qp *qp = container_of(node, struct offload_qp, starved)->qp;
+		if (t->attached[i].requested_qp && now_ns >= t->attached[i].requested_until_ns)
+			t->attached[i].requested_qp = NULL;
+	while (node != &t->dropped) {
+		struct engine_qp *qp = container_of(node, struct offload_qp, dropped)->qp;
 
 		node = node->next;
 		if (!qp_trim_loss(&qp->core, &qp->offloads->loss))
-			offload_forget(e, qp);
-		else if (may_be_asked(t, qp->offloads->starved_mask) && !is_behind_deferred(qp))
-			ask_again(e, qp, now_ns);
+			offload_clear_loss(e, qp);
+		else if (may_be_requested(t, qp->offloads->dropped_mask) && !is_behind_deferred(qp))
+			request_dropped(e, qp, now_ns);
 	}
 }
 
@@ -163,7 +163,7 @@ static bool is_too_long(
  * the port would also stop queue pairs that do not use the offload, and no queue is long enough
  * for an offload that stalls. RC resends the packet. The peer's timer may be long on a lossless
  * link, so this end requests the packet with a NAK as soon as there is room. One queue pair is
- * asked at a time, so that its packet finds room.
+ * served at a time, so that its packet finds room.
  */
 bool offload_admits(
 	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns)
@@ -191,13 +191,13 @@ bool offload_admits(
 	qp_input_touches(&qp->core, packet, offload_note_need, &needs);
 	if (finds_room(t, qp, mask)) {
 		if (mask)
-			end_turn(t, qp);
+			end_request(t, qp);
 		return true;
 	}
 	e->stats.offload_waits++;
 	qp_note_loss(&qp->core, packet, &qp->offloads->loss);
-	qp->offloads->starved_mask = mask;
-	if (list_empty(&qp->offloads->starved))
-		list_add_tail(&t->starved, &qp->offloads->starved);
+	qp->offloads->dropped_mask = mask;
+	if (list_empty(&qp->offloads->dropped))
+		list_add_tail(&t->dropped, &qp->offloads->dropped);
 	return false;
 }

@@ -27,15 +27,15 @@ static int add_qp(struct engine *e, struct engine_qp *qp, const struct qp_config
 	if (!qp->offloads)
 		return -ENOMEM;
 	qp->offloads->qp = qp;
-	list_init(&qp->offloads->starved);
+	list_init(&qp->offloads->dropped);
 	return 0;
 }
 
 static void remove_qp(struct engine *e, struct engine_qp *qp)
 {
-	deferred_forget(e, qp);
-	offload_forget(e, qp);
-	retained_forget_qp(e, qp);
+	deferred_drop(e, qp);
+	offload_clear_loss(e, qp);
+	retained_end_qp(e, qp);
 	free(qp->offloads);
 	qp->offloads = NULL;
 }
@@ -44,20 +44,20 @@ static void remove_qp(struct engine *e, struct engine_qp *qp)
 static void reset_qp(struct engine *e, struct engine_qp *qp)
 {
 	qp->offloads->used_mask = 0;
-	deferred_forget(e, qp);
-	offload_forget(e, qp);
+	deferred_drop(e, qp);
+	offload_clear_loss(e, qp);
 }
 
-static void forget_region(struct engine *e, const struct region *region)
+static void release_region(struct engine *e, const struct region *region)
 {
 	if (region->owner)
-		retained_forget(e, region->addr, region->length);
+		retained_end(e, region->addr, region->length);
 }
 
 static void drop_link(struct engine *e, uint16_t link)
 {
 	sides_drop_link(e, link);
-	retained_forget_link(e, link);
+	retained_end_link(e, link);
 	deferred_drop_link(e, link);
 }
 
@@ -125,7 +125,7 @@ static struct transfers *new_transfers(const struct port_caps *caps, uint32_t mt
 	t->memory = memory == MAP_FAILED ? NULL : memory;
 	list_init(&t->gates);
 	list_init(&t->holding);
-	list_init(&t->starved);
+	list_init(&t->dropped);
 	if (!t->memory || sides_init(t, t->memory) ||
 		retained_init(t, caps->max_held - deferred_frames(caps)) ||
 		deferred_init(t, caps, t->memory + slabs_end)) {
@@ -177,9 +177,9 @@ static const struct offload_hooks hooks = {
 	.add_qp = add_qp,
 	.remove_qp = remove_qp,
 	.reset_qp = reset_qp,
-	.fail_qp = offload_forget,
+	.fail_qp = offload_clear_loss,
 	.remove_cq = completions_unwatch,
-	.forget_region = forget_region,
+	.release_region = release_region,
 	.region_busy = offload_region_busy,
 	.drop_link = drop_link,
 	.link_queued = sides_wait,
@@ -194,7 +194,7 @@ static const struct offload_hooks hooks = {
 	.admits = offload_admits,
 	.place = offload_place,
 	.placed = offload_placed,
-	.forget_placed = retained_forget_placed,
+	.void_placed = retained_end_placed,
 	.keeps_frame = offload_kept_frame,
 	.room = side_room,
 	.queue = side_queue,
@@ -351,12 +351,12 @@ void engine_detach_offload(struct engine *e, struct offload *offload)
 	/* Completions may have waited for the transfers that just ended. */
 	completions_pass_on(t);
 	assert(a->head == a->tail);
-	retained_forget_offload(e, a);
+	retained_end_offload(e, a);
 	forget(e, UINT32_C(1) << (a - t->attached));
 	free(a->ring);
 	a->ring = NULL;
 	a->offload = NULL;
-	a->turn_qp = NULL;
+	a->requested_qp = NULL;
 	a->is_leaving = a->failed = false;
 	t->n_attached--;
 	t->any_failed = false;

@@ -197,11 +197,11 @@ static void refuse(struct engine *e, struct engine_qp *qp, const struct wire_pac
 
 	e->stats.offload_waits++;
 	/* Only the first missing packet is recorded. */
-	if (!qp || qp->core.type != FRL_QPT_RC || !list_empty(&qp->offloads->starved))
+	if (!qp || qp->core.type != FRL_QPT_RC || !list_empty(&qp->offloads->dropped))
 		return;
 	qp_note_loss(&qp->core, packet, &qp->offloads->loss);
-	qp->offloads->starved_mask = UINT32_C(1) << (t->deferred->far - t->attached);
-	list_add_tail(&t->starved, &qp->offloads->starved);
+	qp->offloads->dropped_mask = UINT32_C(1) << (t->deferred->far - t->attached);
+	list_add_tail(&t->dropped, &qp->offloads->dropped);
 }
 
 /* Any peer can send datagrams, so they leave half of the room to connections. */
@@ -297,8 +297,8 @@ bool defer_frame(struct engine *e, struct engine_qp *qp, const struct port_frame
 		refuse(e, qp, packet);
 		return true;
 	}
-	if (qp && queue->far->turn_qp == qp)
-		queue->far->turn_qp = NULL;
+	if (qp && queue->far->requested_qp == qp)
+		queue->far->requested_qp = NULL;
 	defer(e, qp, frame, stream);
 	return true;
 }
@@ -346,7 +346,7 @@ uint32_t deferred_deliver(struct engine *e, uint64_t now_ns)
 	return n;
 }
 
-void deferred_forget(struct engine *e, struct engine_qp *qp)
+void deferred_drop(struct engine *e, struct engine_qp *qp)
 {
 	struct deferred_queue *queue = transfers_of(e)->deferred;
 

@@ -85,7 +85,7 @@ void deferred_release(struct transfers *t, struct slab *slab);
 /* Returns true if there is room for a packet that is requested again. */
 bool deferred_has_room(const struct transfers *t, const struct attached *a);
 /* Discard deferred frames of a queue pair that is removed or reset, or of a link. */
-void deferred_forget(struct engine *e, struct engine_qp *qp);
+void deferred_drop(struct engine *e, struct engine_qp *qp);
 void deferred_drop_link(struct engine *e, uint16_t link);
 
 /* Returns true if the NIC can send this packet directly from the offloads' memory now. */

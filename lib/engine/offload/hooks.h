@@ -33,7 +33,7 @@ struct offload_hooks {
 	/* Called when a completion queue is removed; no queue pair uses it. */
 	void (*remove_cq)(struct cq *cq);
 	/* Called before a region is removed or rebound to other memory. */
-	void (*forget_region)(struct engine *e, const struct region *region);
+	void (*release_region)(struct engine *e, const struct region *region);
 	/* Returns true while a transfer reads or writes the memory of the region. */
 	bool (*region_busy)(const struct engine *e, const struct region *region);
 	/* Called when a link is gone or about to be closed. */
@@ -69,7 +69,7 @@ struct offload_hooks {
 	/* Called after the last placement of a packet. */
 	void (*placed)(struct engine *e);
 	/* Called when the payload of these placements turns out to be lost. */
-	void (*forget_placed)(struct engine *e, const struct placements *placements);
+	void (*void_placed)(struct engine *e, const struct placements *placements);
 	/* Returns true if the received frame is held; the hook frees it later. */
 	bool (*keeps_frame)(struct engine *e);
 

@@ -205,7 +205,7 @@ bool retained_vacate(struct engine *e, enum retained_kind kind)
 }
 
 /* Ends the entries that overlap the range and begin in one part of the memory. */
-static void forget_part(struct engine *e, uint64_t part, const uint8_t *there, uint64_t length)
+static void end_part(struct engine *e, uint64_t part, const uint8_t *there, uint64_t length)
 {
 	struct retained **at = bucket_of(transfers_of(e)->retained, part);
 
@@ -219,36 +219,36 @@ static void forget_part(struct engine *e, uint64_t part, const uint8_t *there, u
 	}
 }
 
-static void forget_range(struct engine *e, const uint8_t *there, uint64_t length)
+static void end_range(struct engine *e, const uint8_t *there, uint64_t length)
 {
 	uint64_t last = part_of(there + length - 1);
 
 	for (uint64_t part = part_of(there) - 1; part != last + 1; part++)
-		forget_part(e, part, there, length);
+		end_part(e, part, there, length);
 }
 
-void retained_forget(struct engine *e, const uint8_t *there, uint64_t length)
+void retained_end(struct engine *e, const uint8_t *there, uint64_t length)
 {
 	struct retained_table *table = transfers_of(e)->retained;
 
 	if (!table->n_all || !length)
 		return;
 	if (length >> PART_BITS < BUCKETS) {
-		forget_range(e, there, length);
+		end_range(e, there, length);
 		return;
 	}
 	for (uint64_t part = 0; part < BUCKETS; part++)
-		forget_part(e, part, there, length);
+		end_part(e, part, there, length);
 }
 
-void retained_forget_placed(struct engine *e, const struct placements *placements)
+void retained_end_placed(struct engine *e, const struct placements *placements)
 {
 	for (uint32_t i = 0; i < placements->count; i++)
-		retained_forget(e, placements->list[i].dst, placements->list[i].length);
+		retained_end(e, placements->list[i].dst, placements->list[i].length);
 }
 
-static void forget_if(struct engine *e,
-	bool (*is_one)(const struct retained *entry, const void *arg), const void *arg)
+static void end_if(struct engine *e, bool (*is_one)(const struct retained *entry, const void *arg),
+	const void *arg)
 {
 	struct retained_table *table = transfers_of(e)->retained;
 
@@ -280,19 +280,19 @@ static bool is_of_link(const struct retained *entry, const void *arg)
 	return entry->link == *(const uint16_t *)arg;
 }
 
-void retained_forget_offload(struct engine *e, const struct attached *a)
+void retained_end_offload(struct engine *e, const struct attached *a)
 {
-	forget_if(e, is_of_offload, a);
+	end_if(e, is_of_offload, a);
 }
 
-void retained_forget_qp(struct engine *e, const struct engine_qp *qp)
+void retained_end_qp(struct engine *e, const struct engine_qp *qp)
 {
-	forget_if(e, is_of_qp, &qp->core.qpn);
+	end_if(e, is_of_qp, &qp->core.qpn);
 }
 
-void retained_forget_link(struct engine *e, uint16_t link)
+void retained_end_link(struct engine *e, uint16_t link)
 {
-	forget_if(e, is_of_link, &link);
+	end_if(e, is_of_link, &link);
 }
 
 uint8_t *retained_result(const struct transfer *transfer)
@@ -357,7 +357,7 @@ void retained_place(struct engine *e, struct engine_qp *qp, struct transfer *tra
 	struct retained **bucket = bucket_of(table, part_of(transfer->dst));
 	struct retained *entry;
 
-	retained_forget(e, transfer->dst, transfer->length);
+	retained_end(e, transfer->dst, transfer->length);
 	if (!can_be_kept(qp, transfer, p))
 		return;
 	entry = table->free;

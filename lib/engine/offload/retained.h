@@ -52,10 +52,10 @@ bool retained_vacate(struct engine *e, enum retained_kind kind);
 
 /* End entries: of this memory; of placements that are void; of an offload; of a queue pair's
  * receives; of a link. */
-void retained_forget(struct engine *e, const uint8_t *there, uint64_t length);
-void retained_forget_placed(struct engine *e, const struct placements *placements);
-void retained_forget_offload(struct engine *e, const struct attached *a);
-void retained_forget_qp(struct engine *e, const struct engine_qp *qp);
-void retained_forget_link(struct engine *e, uint16_t link);
+void retained_end(struct engine *e, const uint8_t *there, uint64_t length);
+void retained_end_placed(struct engine *e, const struct placements *placements);
+void retained_end_offload(struct engine *e, const struct attached *a);
+void retained_end_qp(struct engine *e, const struct engine_qp *qp);
+void retained_end_link(struct engine *e, uint16_t link);
 
 #endif

@@ -253,7 +253,7 @@ static void fail(struct engine *e, struct attached *a, const char *why)
 	a->why = keep(t, why);
 	completions_spoil(t, a);
 	sides_drop_failed(e, a);
-	retained_forget_offload(e, a);
+	retained_end_offload(e, a);
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));)
 		if (qp->offloads->used_mask & bit)
 			offload_fail_qp(e, qp, a);
@@ -292,8 +292,8 @@ uint32_t offload_progress(struct engine *e, uint64_t now_ns)
 	if (n)
 		completions_pass_on(t);
 	n += deferred_deliver(e, now_ns);
-	if (!list_empty(&t->starved))
-		offload_ask_starved(e, now_ns);
+	if (!list_empty(&t->dropped))
+		offload_request_dropped(e, now_ns);
 	return n + sides_leave(e, now_ns);
 }
 
@@ -504,7 +504,7 @@ bool offload_is_busy(const struct engine *e)
 {
 	const struct transfers *t = transfers_of(e);
 
-	if (!list_empty(&t->starved) || !list_empty(&t->sides))
+	if (!list_empty(&t->dropped) || !list_empty(&t->sides))
 		return true;
 	for (unsigned i = 0; i < ENGINE_OFFLOADS; i++)
 		if (t->attached[i].head != t->attached[i].tail)

@@ -111,10 +111,10 @@ struct attached {
 	uint32_t shared_sides; /* side packets beyond those promised to each link */
 	uint8_t sides_of[ENGINE_LINKS];
 	struct slab *rx_slab; /* of the packet being received; NULL: none needed */
-	/* Queue pair that was asked to resend a dropped packet. Room is reserved for that packet
+	/* Queue pair whose peer must resend a dropped packet. Room is reserved for that packet
 	 * until the deadline. One at a time; NULL: none. */
-	struct engine_qp *turn_qp;
-	uint64_t turn_until_ns;
+	struct engine_qp *requested_qp;
+	uint64_t requested_until_ns;
 	bool is_leaving; /* new frames that it would have to fetch are dropped */
 	bool failed;
 	const char *why; /* reason of the failure */
@@ -140,8 +140,8 @@ struct offload_qp {
 	uint32_t deferred[2];
 	/* Its dropped packets, and the offloads that had no room for them. */
 	struct qp_loss loss;
-	uint32_t starved_mask;
-	struct list starved;
+	uint32_t dropped_mask;
+	struct list dropped;
 };
 
 struct transfers {
@@ -165,7 +165,7 @@ struct transfers {
 	struct deferred_queue *deferred; /* NULL: the port has no frames with a far part */
 	struct list gates;               /* of all completion queues */
 	struct list holding;             /* those that hold completions back */
-	struct list starved;      /* struct offload_qp.starved: queue pairs with dropped packets */
+	struct list dropped;      /* struct offload_qp.starved: queue pairs with dropped packets */
 	struct side_packet *side; /* SIDE_PACKETS entries */
 	struct side_packet *free_sides;
 	uint32_t n_free_sides;
@@ -257,9 +257,9 @@ void completions_spoil(struct transfers *t, const struct attached *a);
 bool offload_admits(
 	struct engine *e, struct engine_qp *qp, const struct wire_packet *packet, uint64_t now_ns);
 /* Cancels requests to resend packets to the queue pair. */
-void offload_forget(struct engine *e, struct engine_qp *qp);
+void offload_clear_loss(struct engine *e, struct engine_qp *qp);
 /* Requests dropped packets again where there is room now. */
-void offload_ask_starved(struct engine *e, uint64_t now_ns);
+void offload_request_dropped(struct engine *e, uint64_t now_ns);
 /* Returns true, and moves the queue pair to ERR, if its next packet reads from a failed offload. */
 bool offload_fails_output(struct engine *e, struct engine_qp *qp);
 

@@ -16,7 +16,7 @@ enum { SIZES = 600, SHIFTS = 17, GUARD = 64 };
 /* Both of them. */
 START_LOOP_TEST(copies, 2)
 {
-	void (*const copy)(void *, const void *, size_t) = _i ? copy_past_cache : copy_in_order;
+	void (*const copy)(void *, const void *, size_t) = _i ? copy_nontemporal : copy_in_order;
 	uint8_t from[SIZES + SHIFTS], to[SIZES + SHIFTS + 2 * GUARD];
 
 	for (size_t i = 0; i < sizeof(from); i++)

@@ -24,7 +24,7 @@ compile() {
 stores() {
 	compile "-$1" -c lib/base/copy.c -o "$dir/copy-$1.o"
 	aarch64-linux-gnu-objdump -d --no-show-raw-insn "$dir/copy-$1.o" | awk '
-		/^[0-9a-f]+ <.*>:$/ { ours = $2 !~ /past_cache/ }
+		/^[0-9a-f]+ <.*>:$/ { ours = $2 !~ /nontemporal/ }
 		ours && $2 ~ /^(st|dmb)/ && !/\[sp/ { print $2, substr($3, 1, 1) }' | sort -u
 }
 

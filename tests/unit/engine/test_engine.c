@@ -353,7 +353,7 @@ START_TEST(asks_for_neighbors)
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 1);
 	ck_assert_uint_eq(engine_next_deadline(&host->engine),
-		host->now_ns - 1000 + NEIGHBOR_ASK_INTERVAL_MS * UINT64_C(1000000));
+		host->now_ns - 1000 + NEIGHBOR_REQUEST_INTERVAL_MS * UINT64_C(1000000));
 	host->now_ns = engine_next_deadline(&host->engine);
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 2);

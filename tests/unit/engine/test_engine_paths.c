@@ -304,8 +304,8 @@ START_TEST(give_up)
 	ck_assert_int_eq(
 		host_modify(host, 0, &attr, host_mask(FRL_QPT_RC, FRL_QPS_RTR), NULL), -EAGAIN);
 	ck_assert_uint_eq(host->engine.neighbors.n_end, 1);
-	engine_forget_path(&host->engine, &host->qps[0].qp);
-	engine_forget_path(&host->engine, &host->qps[0].qp);
+	engine_clear_path(&host->engine, &host->qps[0].qp);
+	engine_clear_path(&host->engine, &host->qps[0].qp);
 	ck_assert_uint_eq(host->engine.neighbors.n_end, 0);
 	host_poll(host);
 	ck_assert_uint_eq(host->port.n_sent, 0);

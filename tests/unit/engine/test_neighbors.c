@@ -9,7 +9,7 @@
 #include "tests/unit/engine/neighbors_fixture.h"
 #include "tests/fixtures/program.h"
 
-static const uint64_t interval_ns = NEIGHBOR_ASK_INTERVAL_MS * UINT64_C(1000000);
+static const uint64_t interval_ns = NEIGHBOR_REQUEST_INTERVAL_MS * UINT64_C(1000000);
 static const uint64_t probe_ns = NEIGHBOR_PROBE_INTERVAL_MS * UINT64_C(1000000);
 static const uint64_t reachable_ns = NEIGHBOR_REACHABLE_MS * UINT64_C(1000000);
 

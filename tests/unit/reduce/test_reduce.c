@@ -19,7 +19,7 @@ enum {
 enum alias { APART, DST_IS_A, DST_IS_B, ALL_ONE, ALIASES };
 
 /* The operations, and then these. */
-enum { SCALE = REDUCE_OPS, DIVIDE, PAST_CACHE, KINDS };
+enum { SCALE = REDUCE_OPS, DIVIDE, NONTEMPORAL, KINDS };
 
 static const struct reduce_kernels *loop_kernels(int i)
 {
@@ -38,8 +38,8 @@ static bool has(const struct reduce_kernels *kernels, enum frl_dtype dtype, int 
 		return kernels->scale[dtype];
 	if (kind == DIVIDE)
 		return kernels->divide[dtype];
-	if (kind == PAST_CACHE)
-		return kernels->sum_past_cache[dtype];
+	if (kind == NONTEMPORAL)
+		return kernels->sum_nontemporal[dtype];
 	return kernels->reduce[dtype][kind];
 }
 
@@ -53,9 +53,9 @@ static void run(const struct reduce_kernels *kernels, enum frl_dtype dtype, int 
 		kernels->scale[dtype](dst, a, count, &scalar);
 	else if (kind == DIVIDE)
 		kernels->divide[dtype](dst, a, count, 3);
-	else if (kind == PAST_CACHE && kernels->sum_past_cache[dtype])
-		kernels->sum_past_cache[dtype](dst, a, b, count);
-	else if (kind == PAST_CACHE)
+	else if (kind == NONTEMPORAL && kernels->sum_nontemporal[dtype])
+		kernels->sum_nontemporal[dtype](dst, a, b, count);
+	else if (kind == NONTEMPORAL)
 		kernels->reduce[dtype][FRL_SUM](dst, a, b, count);
 	else
 		kernels->reduce[dtype][kind](dst, a, b, count);
@@ -70,7 +70,7 @@ static void compare(const struct reduce_kernels *kernels, enum frl_dtype dtype, 
 	int a = alias == DST_IS_A || alias == ALL_ONE ? 0 : 1;
 	int b = alias == DST_IS_B || alias == ALL_ONE ? 0 : 2;
 
-	if (!has(kernels, dtype, kind) || (kind == PAST_CACHE && alias != APART))
+	if (!has(kernels, dtype, kind) || (kind == NONTEMPORAL && alias != APART))
 		return;
 	for (int i = 0; i < 3; i++) {
 		memset(fast[i], 0xa5, ROOM);
@@ -357,7 +357,7 @@ START_TEST(tables)
 	ck_assert_ptr_eq(last, &reduce_plain);
 	for (int dtype = 0; dtype < FRL_DTYPES; dtype++)
 		for (int kind = 0; kind < KINDS; kind++) {
-			if (kind == PAST_CACHE)
+			if (kind == NONTEMPORAL)
 				continue;
 			ck_assert(has(&reduce_plain, (enum frl_dtype)dtype, kind));
 			ck_assert(has(best, (enum frl_dtype)dtype, kind));

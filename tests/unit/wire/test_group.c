@@ -449,7 +449,7 @@ START_LOOP_TEST(is_asked, ROWS(asked))
 	size_t len = from_hex(frame, sizeof(frame), queries[asked[_i].query].bytes);
 
 	ck_assert(group_decode_query(&query, frame, len));
-	ck_assert_int_eq(group_is_asked(&query, &group, asked[_i].vlan), asked[_i].asked);
+	ck_assert_int_eq(group_is_queried(&query, &group, asked[_i].vlan), asked[_i].asked);
 }
 END_TEST
 

@@ -12,7 +12,7 @@
 
 #include "collectives/shm/internal.h"
 #include "lib/base/error.h"
-#include "lib/reduce/past_cache.h"
+#include "lib/reduce/nontemporal.h"
 #include "tests/unit/collectives/comm_fixture.h"
 #include "tests/fixtures/program.h"
 
@@ -222,7 +222,7 @@ static void run_beyond(struct rank *rank)
 				(op == FRL_SUM ? 1.0f + (float)rank->number : 1);
 		expect(rank, frl_allreduce(rank->comm, send, recv, count, FRL_FLOAT32, op) == 0);
 		expect(rank,
-			was_flat(rank) == (how == 0 && reduce_can_pass_cache(FRL_FLOAT32, op)));
+			was_flat(rank) == (how == 0 && reduce_has_nontemporal(FRL_FLOAT32, op)));
 		for (size_t i = 0; i < count && !rank->failure[0]; i++)
 			expect(rank, recv[i] == (float)(i % 1000) * one * all);
 	}

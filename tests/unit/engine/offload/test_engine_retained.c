@@ -292,7 +292,7 @@ static void end(enum ending ending)
 	struct engine *e = &retained_pair.b->engine;
 
 	if (ending == REGION)
-		engine_forget_region(e, &retained_pair.region);
+		engine_release_region(e, &retained_pair.region);
 	else if (ending == QUEUE_PAIR)
 		engine_remove_qp(e, &retained_pair.b->qps[1].qp);
 	else if (ending == LINK)
@@ -361,7 +361,7 @@ START_LOOP_TEST(while_it_is_written, 2)
 		if (_i)
 			retained_post(FROM, LENGTH, KEEP);
 		else
-			engine_forget_region(&retained_pair.b->engine, &retained_pair.region);
+			engine_release_region(&retained_pair.b->engine, &retained_pair.region);
 		host_poll(retained_pair.b);
 		ck_assert_uint_eq(retained_pair.b->port.n_sent, 0);
 		retained_pair.mock.speed = UINT32_MAX;
