@@ -38,7 +38,7 @@ struct report {
 	uint64_t count;
 	int32_t awaited;
 	uint64_t since_ms, polled_ms;
-	uint32_t dead_rails; /* bit i: the port of rail i has no link */
+	uint32_t down_rails; /* bit i: the port of rail i has no link */
 };
 
 static void note(_Atomic uint32_t *to, uint32_t value)
@@ -46,7 +46,7 @@ static void note(_Atomic uint32_t *to, uint32_t value)
 	atomic_store_explicit(to, value, memory_order_relaxed);
 }
 
-static uint32_t dead_rails(const struct frl_comm *comm)
+static uint32_t down_rails(const struct frl_comm *comm)
 {
 	uint32_t rails = 0;
 
@@ -232,12 +232,12 @@ void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 		.awaited = (int32_t)get_number(bytes + 20, 4),
 		.since_ms = get_number(bytes + 24, 6),
 		.polled_ms = get_number(bytes + 30, 6),
-		.dead_rails = (uint32_t)get_number(bytes + 36, 1),
+		.down_rails = (uint32_t)get_number(bytes + 36, 1),
 		.count = get_number(bytes + 37, 8),
 	};
 }
 
-static int ask_all(struct frl_comm *comm, uint64_t now_ns)
+static int send_questions(struct frl_comm *comm, uint64_t now_ns)
 {
 	uint8_t question[REPORT_QUESTION_SIZE];
 
@@ -245,7 +245,7 @@ static int ask_all(struct frl_comm *comm, uint64_t now_ns)
 	if (!comm->hang.reports)
 		return comm_fail(comm, -ETIMEDOUT, "rank %d waited for %d ms", comm->rank,
 			comm->config.timeout_ms);
-	comm->hang.asked_ns = now_ns;
+	comm->hang.questioned_ns = now_ns;
 	comm->hang.question++;
 	put_number(question, sizeof(question), comm->hang.question);
 	for (int rank = 0; rank < comm->ranks; rank++) {
@@ -256,11 +256,11 @@ static int ask_all(struct frl_comm *comm, uint64_t now_ns)
 	return 0;
 }
 
-static void forget_question(struct frl_comm *comm)
+static void end_question(struct frl_comm *comm)
 {
 	free(comm->hang.reports);
 	comm->hang.reports = NULL;
-	comm->hang.asked_ns = 0;
+	comm->hang.questioned_ns = 0;
 }
 
 static bool have_all_answered(const struct frl_comm *comm)
@@ -272,7 +272,7 @@ static bool have_all_answered(const struct frl_comm *comm)
 	return true;
 }
 
-/* Describes one rank. The culprits come first: see severity(). */
+/* Describes one rank. Likely causes come first: see severity(). */
 static void describe(char *text, size_t size, const struct frl_comm *comm, int rank,
 	const struct signature *mine)
 {
@@ -302,7 +302,8 @@ static void describe(char *text, size_t size, const struct frl_comm *comm, int r
 		snprintf(text, size, "rank %d is in %s", rank, name);
 }
 
-/* Returns 0 for a culprit, 1 for a suspect, 2 for a rank that waits as this one does. */
+/* Returns 0 for a likely cause, 1 for a possible cause, 2 for a rank that waits as this one
+ * does. */
 static int severity(const struct report *r, const struct signature *mine)
 {
 	if (!r->has_answered || !r->is_there ||
@@ -314,7 +315,7 @@ static int severity(const struct report *r, const struct signature *mine)
 struct text {
 	char *at;
 	size_t size, length;
-	unsigned left_out;
+	unsigned omitted;
 };
 
 static void add(struct text *text, const char *separator, const char *part)
@@ -322,7 +323,7 @@ static void add(struct text *text, const char *separator, const char *part)
 	size_t length = strlen(separator) + strlen(part);
 
 	if (text->length + length + 32 > text->size) {
-		text->left_out++;
+		text->omitted++;
 		return;
 	}
 	text->length += (size_t)snprintf(
@@ -330,7 +331,7 @@ static void add(struct text *text, const char *separator, const char *part)
 }
 
 /* Adds rails whose port has no link, a possible cause. */
-static void add_dead_rails(struct text *text, int rank, uint32_t rails)
+static void add_down_rails(struct text *text, int rank, uint32_t rails)
 {
 	char line[80];
 	size_t used = (size_t)snprintf(line, sizeof(line), "rank %d has no link on rail", rank);
@@ -359,7 +360,7 @@ static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 	add(&text, "", line);
 	name_awaited(line, sizeof(line), comm);
 	add(&text, ": ", line);
-	add_dead_rails(&text, comm->rank, dead_rails(comm));
+	add_down_rails(&text, comm->rank, down_rails(comm));
 	for (int pass = 0; pass < 3; pass++) {
 		for (int rank = 0; rank < comm->ranks; rank++) {
 			if (rank == comm->rank || severity(&comm->hang.reports[rank], mine) != pass)
@@ -367,13 +368,13 @@ static int fail_timed_out(struct frl_comm *comm, const struct run *run)
 			describe(line, sizeof(line), comm, rank, mine);
 			frl_log(FRL_LOG_ERROR, "communicator, rank %d: %s", comm->rank, line);
 			add(&text, "; ", line);
-			add_dead_rails(&text, rank, comm->hang.reports[rank].dead_rails);
+			add_down_rails(&text, rank, comm->hang.reports[rank].down_rails);
 		}
 	}
-	if (text.left_out)
+	if (text.omitted)
 		snprintf(all + text.length, sizeof(all) - text.length, "; and %u ranks more",
-			text.left_out);
-	forget_question(comm);
+			text.omitted);
+	end_question(comm);
 	return comm_fail(comm, -ETIMEDOUT, "%s", all);
 }
 
@@ -386,7 +387,7 @@ static bool has_awaited_answers(const struct frl_comm *comm, uint64_t now_ns)
 		ms = ANSWERS_LEAST_MS;
 	if (ms > ANSWERS_MOST_MS)
 		ms = ANSWERS_MOST_MS;
-	return have_all_answered(comm) || now_ns - comm->hang.asked_ns >= ms * NS_PER_MS;
+	return have_all_answered(comm) || now_ns - comm->hang.questioned_ns >= ms * NS_PER_MS;
 }
 
 /* Asks all ranks first, and fails when the answers are there. */
@@ -394,8 +395,8 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 {
 	const struct run *run = request->runs;
 
-	if (comm->ranks > 1 && !comm->hang.asked_ns)
-		return ask_all(comm, now_ns);
+	if (comm->ranks > 1 && !comm->hang.questioned_ns)
+		return send_questions(comm, now_ns);
 	if (comm->ranks > 1 && !has_awaited_answers(comm, now_ns))
 		return 0;
 	while (run->left == 0 && run->next)
@@ -406,15 +407,15 @@ static int time_out(struct frl_comm *comm, const struct frl_request *request, ui
 /* ---- the clock check */
 
 /* Time in which this rank did not poll does not count against others. */
-static void skip_absence(struct frl_comm *comm, uint64_t away_ns)
+static void skip_absence(struct frl_comm *comm, uint64_t absent_ns)
 {
 	const uint64_t least_ns = (uint64_t)ABSENT_MS * NS_PER_MS;
 
-	if (away_ns <= least_ns)
+	if (absent_ns <= least_ns)
 		return;
 	for (struct frl_request *r = comm->active.first; r; r = r->next) {
 		if (r->since_ns)
-			r->since_ns += away_ns - least_ns;
+			r->since_ns += absent_ns - least_ns;
 	}
 }
 
@@ -447,13 +448,13 @@ static int check_progress(struct frl_comm *comm, uint64_t now_ns)
 		comm_note_operation(comm);
 	if (late)
 		return time_out(comm, late, now_ns);
-	if (comm->hang.asked_ns)
-		forget_question(comm);
+	if (comm->hang.questioned_ns)
+		end_question(comm);
 	if (longest < PROBE_AFTER_MS ||
 		now_ns - comm->hang.probed_ns < (uint64_t)PROBE_EVERY_MS * NS_PER_MS)
 		return 0;
 	comm->hang.probed_ns = now_ns;
-	note(&to->dead_rails, dead_rails(comm));
+	note(&to->down_rails, down_rails(comm));
 	return probe(comm);
 }
 
@@ -472,7 +473,7 @@ int comm_check_clock(struct frl_comm *comm)
 		return check_progress(comm, now_ns);
 	err = comm_check_ranks(comm);
 	if (!err)
-		err = channels_ask_again(comm, now_ns);
+		err = channels_repeat_mail(comm, now_ns);
 	if (!err && comm->n_rails > 1)
 		err = channels_check_rails(comm);
 	return err ? err : check_progress(comm, now_ns);

@@ -19,9 +19,9 @@
 #include "lib/base/error.h"
 
 enum {
-	PATIENCE_NS = 60 * 1000 * 1000, /* until a window is calm */
-	WINDOW_NS = 15 * 1000 * 1000,   /* of a window */
-	ROUNDS = 48,                    /* in a window, at most */
+	CALM_WAIT_NS = 60 * 1000 * 1000, /* until a window is calm */
+	WINDOW_NS = 15 * 1000 * 1000,    /* of a window */
+	ROUNDS = 48,                     /* in a window, at most */
 	ROUNDS_LEAST = 3,
 	ALIKE_PART = 8,   /* pings that exceed the least by up to this part count as equal */
 	WAITED_PART = 10, /* part of the time that a rank may have waited for a processor */
@@ -234,7 +234,7 @@ static int lead(struct test *t, struct times *times, bool *ret_is_calm)
 
 	*times = (struct times){ .largest_bytes = largest_for(warm.large) };
 	*ret_is_calm = false;
-	while (!err && !*ret_is_calm && clock_now_ns() - start_ns < PATIENCE_NS) {
+	while (!err && !*ret_is_calm && clock_now_ns() - start_ns < CALM_WAIT_NS) {
 		struct window window;
 
 		err = measure_window(t, &window, times);

@@ -22,7 +22,7 @@ enum {
 	LEAVING_MAX = 16, /* communicators being destroyed before the next one waits for them */
 	LINGER_LOSSLESS_MS = 1,
 	LINGER_LOSSY_MS = 150, /* two local ACK timeouts of the default code, 14 */
-	DRAIN_PATIENCE = 4,    /* factor of the drain timeout with several rails */
+	DRAIN_FACTOR = 4,      /* factor of the drain timeout with several rails */
 
 	ABSENT_MS = 100, /* a caller that returns within this time handles the mail */
 	RECOVER_EVERY_MS = 1,
@@ -97,7 +97,7 @@ static bool recover_once(struct siblings *siblings)
 	return has_to;
 }
 
-static void nap(void)
+static void short_sleep(void)
 {
 	const struct timespec pause = { .tv_nsec = (long)RECOVER_EVERY_MS * NS_PER_MS };
 
@@ -113,7 +113,7 @@ static bool pause_until(struct siblings *siblings, uint64_t end_ns)
 	is_over = siblings->is_ending || clock_now_ns() >= end_ns;
 	pthread_mutex_unlock(&siblings->mutex);
 	if (!is_over)
-		nap();
+		short_sleep();
 	return !is_over;
 }
 
@@ -249,7 +249,7 @@ static struct frl_comm *enter_next(struct siblings *siblings)
 /* ---- destroying */
 
 /* Returns whether everything sent while draining is acknowledged; all of it was signaled. */
-static bool is_quiet(const struct frl_comm *comm)
+static bool is_acknowledged(const struct frl_comm *comm)
 {
 	for (const struct peer *peer = comm->first_peer; peer; peer = peer->next) {
 		for (unsigned rail = 0; rail < comm->n_rails; rail++) {
@@ -309,7 +309,7 @@ static bool has_left(struct frl_comm *comm, int *ret_events)
 		sibling->barrier = NULL;
 		sibling->end_ns = now_ns + linger_ns(comm);
 	}
-	return now_ns >= sibling->end_ns && is_quiet(comm);
+	return now_ns >= sibling->end_ns && is_acknowledged(comm);
 }
 
 /* Makes progress once on a communicator that was entered, and leaves it. */
@@ -333,9 +333,9 @@ static int step(struct frl_comm *comm)
 static uint64_t drain_ns(const struct frl_comm *comm)
 {
 	/* A rail that fails may lose messages of this rank, and detecting that takes seconds. */
-	uint64_t patience = comm->n_rails > 1 ? DRAIN_PATIENCE : 1;
+	uint64_t factor = comm->n_rails > 1 ? DRAIN_FACTOR : 1;
 
-	return patience * (uint64_t)comm->config.drain_timeout_ms * NS_PER_MS;
+	return factor * (uint64_t)comm->config.drain_timeout_ms * NS_PER_MS;
 }
 
 /* Makes progress until at most `most` communicators are being destroyed, or until `deadline_ns`. */
@@ -369,7 +369,7 @@ static void end_recovery(struct siblings *siblings)
 		is_recovering = siblings->is_recovering;
 		pthread_mutex_unlock(&siblings->mutex);
 		if (is_recovering)
-			nap();
+			short_sleep();
 	} while (is_recovering);
 }
 

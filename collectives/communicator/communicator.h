@@ -199,7 +199,7 @@ struct frl_comm {
 		uint64_t checked_ns;
 		uint64_t probed_ns;
 		uint32_t probes;
-		uint64_t asked_ns; /* 0: no questions are under way */
+		uint64_t questioned_ns; /* 0: no questions are under way */
 		uint32_t question;
 		struct report *reports; /* by rank, while questions are under way */
 	} hang;

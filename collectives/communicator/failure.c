@@ -22,7 +22,7 @@ enum {
 	 */
 	REASON_WAIT_MS = 50,
 	REASON_STEP_MS = 5,
-	REASON_NAP_MS = 1,
+	REASON_SLEEP_MS = 1,
 	ERRNO_SIZE = 4, /* in a mail, before the text */
 	ERRNO_MAX = 4095,
 };
@@ -124,7 +124,7 @@ int comm_take_failure(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 
 /* Asks the bootstrap for a rank that is gone, or -1 if the bootstrap itself is broken. Returns
  * false if there is none. */
-static bool find_gone(struct frl_comm *comm, int *ret_member)
+static bool find_lost_member(struct frl_comm *comm, int *ret_member)
 {
 	struct frl_bootstrap *bootstrap = comm->bootstrap;
 	int member = -1;
@@ -155,14 +155,14 @@ int comm_rank_of_member(const struct frl_comm *comm, int member)
 }
 
 /* Returns false, without a nap, when the time is over. */
-static bool nap(struct time_budget *waited)
+static bool short_sleep(struct time_budget *waited)
 {
-	const struct timespec nap = { .tv_nsec = REASON_NAP_MS * NS_PER_MS };
+	const struct timespec duration = { .tv_nsec = REASON_SLEEP_MS * NS_PER_MS };
 
 	if (time_budget_spend(waited, (uint64_t)REASON_STEP_MS * NS_PER_MS, clock_now_ns()) >=
 		(uint64_t)REASON_WAIT_MS * NS_PER_MS)
 		return false;
-	nanosleep(&nap, NULL);
+	nanosleep(&duration, NULL);
 	return true;
 }
 
@@ -180,7 +180,7 @@ static int wait_for_mail(struct frl_comm *comm)
 
 	do
 		err = take_waiting_mail(comm);
-	while (!err && nap(&waited));
+	while (!err && short_sleep(&waited));
 	return err;
 }
 
@@ -188,7 +188,7 @@ static int wait_for_mail(struct frl_comm *comm)
  * Fails because a member is gone, with the last error of the bootstrap. Waits a moment first: the
  * member may have mailed its reason.
  */
-static int fail_gone(struct frl_comm *comm, int member, const char *how)
+static int fail_lost_member(struct frl_comm *comm, int member, const char *how)
 {
 	int rank = member < 0 ? -1 : comm_rank_of_member(comm, member);
 	char why[ERROR_TEXT / 2];
@@ -215,13 +215,13 @@ static int fail_left(struct frl_comm *comm, int rank)
 {
 	int member, err;
 
-	if (find_gone(comm, &member))
-		return fail_gone(comm, member, NULL);
+	if (find_lost_member(comm, &member))
+		return fail_lost_member(comm, member, NULL);
 	err = wait_for_mail(comm);
 	if (err)
 		return err;
-	if (find_gone(comm, &member))
-		return fail_gone(comm, member, NULL);
+	if (find_lost_member(comm, &member))
+		return fail_lost_member(comm, member, NULL);
 	return comm_fail(comm, -ECONNRESET,
 		"rank %d is gone: it has left, and rank %d waits for it", rank, comm->rank);
 }
@@ -230,7 +230,7 @@ static int fail_left(struct frl_comm *comm, int rank)
  * Ranks may leave at different times. A rank that has left is a failure only for ranks that need
  * more data from it; they fail and notify the others.
  */
-static int check_who_left(struct frl_comm *comm)
+static int check_left_ranks(struct frl_comm *comm)
 {
 	int rank = comm->draining || !comm->bootstrap->has_left ? -1 : comm->hooks->find_left(comm);
 
@@ -241,9 +241,9 @@ int comm_check_ranks(struct frl_comm *comm)
 {
 	int member;
 
-	if (!find_gone(comm, &member))
-		return check_who_left(comm);
-	return fail_gone(comm, member, NULL);
+	if (!find_lost_member(comm, &member))
+		return check_left_ranks(comm);
+	return fail_lost_member(comm, member, NULL);
 }
 
 /*
@@ -260,10 +260,10 @@ static int wait_for_reason(struct frl_comm *comm, const char *how)
 	if (comm->draining)
 		return 0;
 	do {
-		if (find_gone(comm, &member))
-			return fail_gone(comm, member, how);
+		if (find_lost_member(comm, &member))
+			return fail_lost_member(comm, member, how);
 		err = take_waiting_mail(comm);
-	} while (!err && nap(&waited));
+	} while (!err && short_sleep(&waited));
 	return err;
 }
 

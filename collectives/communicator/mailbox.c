@@ -199,7 +199,7 @@ static void write_report(
 		ms_since(atomic_load_explicit(&note->since_ns, memory_order_relaxed), now_ns));
 	put_number(report + 30, 6,
 		ms_since(atomic_load_explicit(&note->polled_ns, memory_order_relaxed), now_ns));
-	put_number(report + 36, 1, atomic_load_explicit(&note->dead_rails, memory_order_relaxed));
+	put_number(report + 36, 1, atomic_load_explicit(&note->down_rails, memory_order_relaxed));
 	put_number(report + 37, 8, atomic_load_explicit(&note->count, memory_order_relaxed));
 }
 

@@ -66,7 +66,7 @@ struct state_note {
 	_Atomic int32_t awaited; /* rank that the operation waits for; -1: none */
 	_Atomic uint64_t since_ns;   /* time of the last progress */
 	_Atomic uint64_t polled_ns;  /* time of the last poll by the application */
-	_Atomic uint32_t dead_rails; /* bit i: the port of rail i has no link */
+	_Atomic uint32_t down_rails; /* bit i: the port of rail i has no link */
 };
 
 /* Mail of one communicator, and state that other threads may access. */

@@ -24,7 +24,7 @@ static int open_rail(struct rail *rail)
 	return err;
 }
 
-static bool says_failed(int err)
+static bool is_device_failure(int err)
 {
 	return err == -EIO || err == -ENODEV;
 }
@@ -41,7 +41,7 @@ int rails_open(struct frl_comm *comm, const struct frl_comm_config *config)
 		rail->device = config->devices[i];
 		frl_device_query(rail->device, &rail->attr);
 		err = open_rail(rail);
-		rail->is_lost = rail->is_down = says_failed(err);
+		rail->is_lost = rail->is_down = is_device_failure(err);
 		lost += rail->is_lost;
 		if (err && (!rail->is_lost || lost == config->n_devices))
 			return err;
@@ -169,7 +169,7 @@ static int lose(struct frl_comm *comm, unsigned number, int err)
 
 int rail_check(struct frl_comm *comm, unsigned number, int err)
 {
-	if (!says_failed(err) && err != -EOVERFLOW)
+	if (!is_device_failure(err) && err != -EOVERFLOW)
 		return err;
 	if (comm->error)
 		return comm_error(comm);

@@ -9,7 +9,7 @@
 #include "collectives/communicator/communicator.h"
 #include "lib/base/error.h"
 
-enum { FORWARDED_SOON = 256 }; /* most steps between a receive and the send that forwards it */
+enum { FORWARD_DISTANCE = 256 }; /* most steps between a receive and the send that forwards it */
 
 size_t schedule_bytes(const struct schedule *schedule, const struct plan_range *range, size_t count)
 {
@@ -137,7 +137,7 @@ static bool is_untouched(const struct schedule *schedule, uint32_t receive, uint
 {
 	const struct plan_step *steps = schedule->plan.steps, *sent = &steps[send];
 
-	if (send - receive > FORWARDED_SOON)
+	if (send - receive > FORWARD_DISTANCE)
 		return false;
 	for (uint32_t i = receive + 1; i < send; i++)
 		if (steps[i].kind != PLAN_SENDS &&
@@ -271,7 +271,7 @@ static void schedule_free(struct schedule *schedule)
 }
 
 /* Drops the least recently used schedule. */
-static void forget_oldest(struct schedule_cache *cache)
+static void drop_oldest(struct schedule_cache *cache)
 {
 	struct schedule **last = &cache->first;
 
@@ -287,7 +287,7 @@ static void forget_oldest(struct schedule_cache *cache)
 static void keep(struct schedule_cache *cache, struct schedule *schedule)
 {
 	if (cache->n == SCHEDULES_KEPT)
-		forget_oldest(cache);
+		drop_oldest(cache);
 	schedule->next = cache->first;
 	schedule->kept = true;
 	cache->first = schedule;

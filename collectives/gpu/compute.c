@@ -15,7 +15,7 @@
 
 enum {
 	STILL_MS = 20000, /* work of a GPU takes less, else it hangs */
-	PATIENCE_IS_OVER = 1,
+	TIMED_OUT = 1,
 };
 
 /* ---- creating and freeing */
@@ -299,12 +299,12 @@ bool computes_are_still(struct frl_request *request)
 		comm->still_by_ns = now_ns + (uint64_t)STILL_MS * NS_PER_MS;
 	if (now_ns < comm->still_by_ns)
 		return false;
-	if (comm->still_by_ns != PATIENCE_IS_OVER)
+	if (comm->still_by_ns != TIMED_OUT)
 		frl_log(FRL_LOG_ERROR,
 			"communicator, rank %d: a GPU has not finished its work within %d s of "
 			"the failure: it may still write to buffers that are returned now",
 			comm->rank, STILL_MS / 1000);
-	comm->still_by_ns = PATIENCE_IS_OVER;
+	comm->still_by_ns = TIMED_OUT;
 	return true;
 }
 

@@ -17,15 +17,15 @@
 #include "lib/base/error.h"
 
 enum {
-	ASK_AGAIN_MS = 500, /* the interval doubles with each repetition, up to ASKS_SLOWER times */
-	ASKS_SLOWER = 4,
-	ASKS_QUIET = 5, /* repetitions after which a warning is logged */
+	REPEAT_MS = 500, /* the interval doubles with each repetition, up to REPEATS_SLOWER times */
+	REPEATS_SLOWER = 4,
+	REPEATS_WARNED = 5, /* repetitions after which a warning is logged */
 };
 
 /* Flags and contents of a MAIL_CONNECT. */
 enum channel_flags {
-	CHANNEL_IS_READY = 1 << 0, /* the sender's queue pairs can receive */
-	CHANNEL_ASKS = 1 << 1,     /* the sender asks for the state of the receiver's queue pairs */
+	CHANNEL_IS_READY = 1 << 0,     /* the sender's queue pairs can receive */
+	CHANNEL_NEEDS_ANSWER = 1 << 1, /* the receiver must mail its own state */
 };
 
 struct channel_mail {
@@ -147,7 +147,7 @@ void channels_destroy_queue_pairs(struct frl_comm *comm)
 
 /* ---- mail */
 
-void channel_send_mail(struct channel *channel, bool asks)
+void channel_send_mail(struct channel *channel, bool needs_answer)
 {
 	struct frl_comm *comm = channel->peer->comm;
 	struct channel_mail mail = { .channel = (uint8_t)channel->number };
@@ -155,7 +155,7 @@ void channel_send_mail(struct channel *channel, bool asks)
 	const uint32_t numbers[] = { resume->received, resume->partial, resume->arrived,
 		resume->credits, resume->returned };
 
-	channel->asked_ns = clock_now_ns();
+	channel->mailed_ns = clock_now_ns();
 	if (channel->state == CHANNEL_FLUSHING)
 		return;
 	put_number(mail.epoch, sizeof(mail.epoch), channel->epoch);
@@ -163,8 +163,8 @@ void channel_send_mail(struct channel *channel, bool asks)
 		put_number(mail.resume[i], sizeof(mail.resume[i]), numbers[i]);
 	if (channel->state >= CHANNEL_READY)
 		mail.flags |= CHANNEL_IS_READY;
-	if (asks)
-		mail.flags |= CHANNEL_ASKS;
+	if (needs_answer)
+		mail.flags |= CHANNEL_NEEDS_ANSWER;
 	memcpy(mail.endpoints, channel->mine, sizeof(mail.endpoints));
 	/* A name that is too long is cut, or stays empty. */
 	gethostname(mail.host, sizeof(mail.host) - 1);
@@ -172,7 +172,7 @@ void channel_send_mail(struct channel *channel, bool asks)
 		&comm->inbox, &mail, sizeof(mail));
 }
 
-static void take_theirs(struct channel *channel, const struct channel_mail *mail)
+static void store_theirs(struct channel *channel, const struct channel_mail *mail)
 {
 	uint32_t numbers[5];
 
@@ -202,7 +202,7 @@ int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 	peer = mail.channel < comm->n_rails ? comm_peer(comm, rank) : NULL;
 	if (!peer)
 		return 0;
-	err = peer_want(peer);
+	err = peer_open_channels(peer);
 	if (err)
 		return err;
 	channel = peer->channels[mail.channel];
@@ -214,36 +214,37 @@ int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 	if (err || epoch != channel->epoch)
 		return err;
 	if (!channel->has_theirs)
-		take_theirs(channel, &mail);
-	channel->asks = 0;
+		store_theirs(channel, &mail);
+	channel->mails_unanswered = 0;
 	if (mail.flags & CHANNEL_IS_READY)
 		channel->peer_ready = true;
-	if (mail.flags & CHANNEL_ASKS)
+	if (mail.flags & CHANNEL_NEEDS_ANSWER)
 		channel_send_mail(channel, false);
 	return 0;
 }
 
 /* Returns the interval to the next repetition, which grows with the number of repetitions. */
-static uint64_t patience_ns(const struct channel *channel)
+static uint64_t repeat_interval_ns(const struct channel *channel)
 {
-	unsigned slower = channel->asks < ASKS_SLOWER ? channel->asks : ASKS_SLOWER;
+	unsigned slower = channel->mails_unanswered < REPEATS_SLOWER ? channel->mails_unanswered
+								     : REPEATS_SLOWER;
 
-	return ((uint64_t)ASK_AGAIN_MS << slower) * NS_PER_MS;
+	return ((uint64_t)REPEAT_MS << slower) * NS_PER_MS;
 }
 
-int channels_ask_again(struct frl_comm *comm, uint64_t now_ns)
+int channels_repeat_mail(struct frl_comm *comm, uint64_t now_ns)
 {
 	for (struct channel *channel = comm->connecting; channel;
 		channel = channel->next_connecting) {
-		if (now_ns <= channel->asked_ns + patience_ns(channel))
+		if (now_ns <= channel->mailed_ns + repeat_interval_ns(channel))
 			continue;
 		channel_send_mail(channel, true);
-		if (++channel->asks == ASKS_QUIET)
+		if (++channel->mails_unanswered == REPEATS_WARNED)
 			frl_log(FRL_LOG_WARNING,
 				"communicator, rank %d: rank %d has not connected for %d s: it has "
 				"not started the operation yet, or mail to it is lost",
 				comm->rank, channel->peer->rank,
-				ASK_AGAIN_MS * ((1 << ASKS_QUIET) - 1) / 1000);
+				REPEAT_MS * ((1 << REPEATS_WARNED) - 1) / 1000);
 	}
 	return 0;
 }
@@ -273,7 +274,7 @@ static int open_channel(struct peer *peer, unsigned number)
 	if (peer->comm->rails[number].is_lost)
 		return channel_restart(channel);
 	err = channel_create_queue_pairs(channel);
-	if (err || channel->state != CHANNEL_ASKING)
+	if (err || channel->state != CHANNEL_EXCHANGING)
 		return err;
 	if (channel_is_better_elsewhere(channel))
 		return channel_restart(channel);
@@ -281,11 +282,11 @@ static int open_channel(struct peer *peer, unsigned number)
 	return 0;
 }
 
-int peer_want(struct peer *peer)
+int peer_open_channels(struct peer *peer)
 {
-	if (peer->is_wanted)
+	if (peer->has_channels)
 		return 0;
-	peer->is_wanted = true;
+	peer->has_channels = true;
 	for (unsigned i = 0; i < peer->comm->n_rails; i++) {
 		int err = open_channel(peer, i);
 
@@ -396,7 +397,7 @@ static int step(struct channel *channel)
 
 	if (channel->state == CHANNEL_FLUSHING && is_flushed(channel))
 		err = channel_reopen(channel);
-	if (!err && channel->state == CHANNEL_ASKING && channel->has_theirs)
+	if (!err && channel->state == CHANNEL_EXCHANGING && channel->has_theirs)
 		err = start_connecting(channel);
 	if (!err && channel->state == CHANNEL_CONNECTING) {
 		err = test_connecting(channel);

@@ -61,7 +61,7 @@ enum work_kind {
 
 enum channel_state {
 	CHANNEL_FLUSHING,   /* the connection broke; its last completions are being collected */
-	CHANNEL_ASKING,     /* waits for the peer's endpoints */
+	CHANNEL_EXCHANGING, /* waits for the peer's endpoints */
 	CHANNEL_CONNECTING, /* the queue pairs are being connected */
 	CHANNEL_READY,      /* the queue pairs are in RTS; waits for the peer's */
 	CHANNEL_UP,
@@ -138,8 +138,8 @@ struct channel {
 	char their_host[CHANNEL_HOST];
 	bool peer_ready; /* the peer's queue pairs can receive */
 	bool is_asked;   /* the peer asks for the state of this rank's queue pairs */
-	uint64_t asked_ns;
-	unsigned asks; /* mails without a useful answer */
+	uint64_t mailed_ns;
+	unsigned mails_unanswered; /* mails without a useful answer */
 
 	/* Bulk, out. */
 	uint32_t credits;                 /* receives that the peer has posted */
@@ -164,7 +164,7 @@ struct channel {
 	bool is_reporting;          /* a header without payload is not acknowledged yet */
 	uint32_t reported_alone_at; /* eager_posted after that header */
 	/* Eager, in. */
-	uint32_t arrivals_taken, arrivals_come;
+	uint32_t arrivals_taken, arrivals_received;
 	struct arrival arrivals[EAGER_DATA];
 	uint32_t reported_returned; /* value of arrivals_taken that the peer has been sent */
 
@@ -182,7 +182,7 @@ struct peer {
 	struct frl_comm *comm;
 	int rank;
 	struct peer *next; /* in the list of all peers */
-	bool is_wanted;    /* its channels exist or are being created */
+	bool has_channels; /* its channels exist or are being created */
 	bool is_up;
 	struct lane lanes[LANE_PEER_KINDS];
 	struct flight sends, receives;
@@ -205,13 +205,13 @@ bool peer_is_awaited(const struct peer *peer);
 int channels_poll(struct frl_comm *comm);
 
 /* channel.c: starts to create the channels to the peer, at the first call. */
-int peer_want(struct peer *peer);
+int peer_open_channels(struct peer *peer);
 /* Handles a MAIL_CONNECT; `bytes` follow the mail's header. */
 int channel_take_mail(struct frl_comm *comm, int rank, const uint8_t *bytes, size_t size);
 /* Advances all channels that are connecting. */
 int channels_step(struct frl_comm *comm);
 /* Repeats the mail to peers that have not answered for long. */
-int channels_ask_again(struct frl_comm *comm, uint64_t now_ns);
+int channels_repeat_mail(struct frl_comm *comm, uint64_t now_ns);
 void channels_destroy_queue_pairs(struct frl_comm *comm);
 
 /*
@@ -268,8 +268,9 @@ int channel_create_queue_pairs(struct channel *channel);
 void channel_destroy_queue_pairs(struct channel *channel);
 /* Fails with -EBUSY while a NIC still uses a slot. */
 int channel_deregister_slots(struct channel *channel);
-/* channel.c: mails the state of the channel to the peer; `asks`: and asks for the peer's state. */
-void channel_send_mail(struct channel *channel, bool asks);
+/* channel.c: mails the state of the channel to the peer. `needs_answer`: requests the peer's state
+ * as well. */
+void channel_send_mail(struct channel *channel, bool needs_answer);
 void channel_add_to_connecting(struct channel *channel);
 
 /* Returns the staging ring for runs whose local steps `compute` does; NULL: the processor does. */

@@ -40,7 +40,7 @@ static enum reservation reservation(const struct channel *channel, unsigned numb
 /* Returns the number of messages sent and received, except perhaps for the last ones. */
 static uint32_t carried(const struct channel *channel)
 {
-	return channel->receives_done + channel->sends_done + channel->arrivals_come +
+	return channel->receives_done + channel->sends_done + channel->arrivals_received +
 		channel->data_returned;
 }
 

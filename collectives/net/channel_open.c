@@ -145,7 +145,7 @@ struct channel *channel_new(struct peer *peer, unsigned number)
 	memset(channel, 0, size);
 	channel->peer = peer;
 	channel->number = channel->rail = number;
-	channel->state = CHANNEL_ASKING;
+	channel->state = CHANNEL_EXCHANGING;
 	channel->their_operation.coll = FRL_SEND; /* matches no operation */
 	return channel;
 }

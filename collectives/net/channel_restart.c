@@ -285,7 +285,7 @@ static void settle_resume(struct channel *channel)
 	channel->has_partial = false;
 	channel->resume = (struct resume){ .received = channel->receives_done,
 		.partial = channel->short_by,
-		.arrived = channel->arrivals_come,
+		.arrived = channel->arrivals_received,
 		.credits = channel->receives_posted,
 		.returned = channel->arrivals_taken };
 	channel->reported_credits = channel->receives_posted;
@@ -310,10 +310,10 @@ int channel_reopen(struct channel *channel)
 	if (err)
 		return err;
 	channel->rail = channel_rail_in(channel, channel->epoch);
-	channel->state = CHANNEL_ASKING;
+	channel->state = CHANNEL_EXCHANGING;
 	settle_resume(channel);
 	err = channel_create_queue_pairs(channel);
-	if (!err && channel->state == CHANNEL_ASKING)
+	if (!err && channel->state == CHANNEL_EXCHANGING)
 		channel_send_mail(channel, false);
 	return err;
 }

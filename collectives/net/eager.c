@@ -286,7 +286,7 @@ int eager_post_receives(struct channel *channel)
 {
 	bool is_taken[EAGER_RECEIVES] = { false };
 
-	for (uint32_t i = channel->arrivals_taken; i != channel->arrivals_come; i++)
+	for (uint32_t i = channel->arrivals_taken; i != channel->arrivals_received; i++)
 		is_taken[channel->arrivals[i % EAGER_DATA].slot] = true;
 	for (uint32_t slot = 0; slot < EAGER_RECEIVES; slot++) {
 		int err = is_taken[slot] ? 0 : post_receive(channel, slot);
@@ -384,7 +384,7 @@ int channel_check_arrivals(struct channel *channel)
 	const struct eager_header *header = header_at(channel, first->slot);
 	struct signature theirs;
 
-	if (channel->arrivals_taken == channel->arrivals_come ||
+	if (channel->arrivals_taken == channel->arrivals_received ||
 		peer->lanes[LANE_RECV_EAGER].first || !signature_has_two_lengths(header->coll))
 		return 0;
 	theirs = signature_of(header);
@@ -395,7 +395,7 @@ int lane_receive_eager(struct lane *lane)
 {
 	struct channel *channel = lane->peer->channels[0];
 
-	while (lane->first && channel->arrivals_taken != channel->arrivals_come) {
+	while (lane->first && channel->arrivals_taken != channel->arrivals_received) {
 		const struct lane_work *work = lane->first;
 		struct run *run = work->run;
 		uint32_t number = work->step;
@@ -498,9 +498,10 @@ int eager_received(struct channel *channel, const struct frl_wc *wc, uint32_t sl
 		return err;
 	switch (be32toh(header->type_bytes) >> 24) {
 	case EAGER_PAYLOAD:
-		if (bytes == 0 || channel->arrivals_come - channel->arrivals_taken == EAGER_DATA)
+		if (bytes == 0 ||
+			channel->arrivals_received - channel->arrivals_taken == EAGER_DATA)
 			return channel_malformed(channel);
-		channel->arrivals[channel->arrivals_come++ % EAGER_DATA] = (struct arrival){
+		channel->arrivals[channel->arrivals_received++ % EAGER_DATA] = (struct arrival){
 			.slot = (uint8_t)slot, .bytes = bytes
 		};
 		lane_wake(peer->comm, &peer->lanes[LANE_RECV_EAGER]);

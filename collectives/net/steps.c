@@ -29,7 +29,7 @@ static struct lane *next_ready(struct frl_comm *comm)
 
 static int advance(struct lane *lane)
 {
-	int err = peer_want(lane->peer);
+	int err = peer_open_channels(lane->peer);
 
 	/* The lane is woken when the channels are up. */
 	if (err || !lane->peer->is_up)

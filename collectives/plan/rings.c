@@ -52,7 +52,7 @@ static uint32_t most_pieces(const struct plan_ring rings[], uint32_t n_rings)
 	return pieces;
 }
 
-static void remember(uint32_t *last, uint32_t step)
+static void set_last(uint32_t *last, uint32_t step)
 {
 	if (step != PLAN_NOTHING)
 		*last = step;
@@ -114,7 +114,7 @@ static void send_partial(struct plan_ring *ring, uint32_t t, uint32_t piece,
 		step = plan_add_send(b, next_rank(ring), source, count);
 		plan_wait(b, step, made, shift);
 	}
-	remember(sent, step);
+	set_last(sent, step);
 }
 
 /* Adds this rank's contribution to the piece that arrives at step `t`. Returns the step. */
@@ -136,14 +136,14 @@ static uint32_t receive_partial(
 		step = plan_add_local(b, PLAN_DECODE_REDUCE, target, in, count);
 		plan_set_operand(b, step, operand);
 		plan_wait(b, step, receive, 0);
-		remember(&ring->decoded[t % 2][piece], step);
-		remember(&ring->received, receive);
+		set_last(&ring->decoded[t % 2][piece], step);
+		set_last(&ring->received, receive);
 	} else {
 		step = plan_add_receive_reduce(b, previous_rank(ring), target, operand, count);
 		/* The slot's previous content was sent at the step before the last one. */
 		if (ring->has_slots && t > 1 && t + 2 < ring->group->n)
 			plan_wait(b, step, ring->sent[(t + 1) % 2][piece], 0);
-		remember(&ring->received, step);
+		set_last(&ring->received, step);
 	}
 	plan_wait(b, step, part->ready, part->ready_shift + (int64_t)(piece * ring->piece));
 	return step;
@@ -240,7 +240,7 @@ static void gather_step(struct plan_ring *ring, uint32_t t, uint32_t piece)
 	receive = plan_add_receive(b, previous_rank(ring), target, count);
 	if (ring->is_in_turn)
 		plan_wait_whole(b, receive, ring->received);
-	remember(&ring->received, receive);
+	set_last(&ring->received, receive);
 	ring->parts[index].made = receive;
 	if (is_encoded(ring)) {
 		plan_wait(b, receive, ring->decoded[t % 2][piece], 0);
@@ -254,8 +254,8 @@ static void gather_step(struct plan_ring *ring, uint32_t t, uint32_t piece)
 		return;
 	decode = plan_add_local(b, PLAN_DECODE, output, target, count);
 	plan_wait(b, decode, receive, 0);
-	remember(&ring->decoded[t % 2][piece], decode);
-	remember(&ring->sent[t % 2][piece], send);
+	set_last(&ring->decoded[t % 2][piece], decode);
+	set_last(&ring->sent[t % 2][piece], send);
 }
 
 void plan_rings_gather(struct plan_ring rings[], uint32_t n_rings)

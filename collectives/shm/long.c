@@ -103,7 +103,7 @@ static bool has_out(const struct shm *shm, const struct run *run)
 }
 
 /* Returns whether this rank's block for itself is at its destination. */
-static bool is_where_it_goes(const struct shm *shm, const struct shm_operation *operation)
+static bool is_at_destination(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 
@@ -118,7 +118,7 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	const struct shape *shape = shape_of(run->coll);
 	uint32_t mine = shm_bit(shm->me);
 	enum plan_buffer out = out_buffer(run);
-	bool is_in_place = is_where_it_goes(shm, operation);
+	bool is_in_place = is_at_destination(shm, operation);
 
 	operation->rounds = count_rounds(shm, operation);
 	operation->reduces = shape->reduces;

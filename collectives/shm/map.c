@@ -175,7 +175,7 @@ static void set_export(struct shm_page *page, unsigned i, uint64_t id)
 }
 
 /* Removes freed memory from the exports. Returns an unused entry, or SHM_EXPORTS. */
-static unsigned forget_freed(struct shm_page *page, bool *ret_has_changed)
+static unsigned remove_freed(struct shm_page *page, bool *ret_has_changed)
 {
 	unsigned unused = SHM_EXPORTS;
 
@@ -219,7 +219,7 @@ void shm_publish_freed(struct shm_page *page)
 	if (frees == page->frees)
 		return;
 	page->frees = frees;
-	forget_freed(page, &has_changed);
+	remove_freed(page, &has_changed);
 	if (has_changed)
 		publish_change(page);
 }
@@ -236,7 +236,7 @@ static unsigned note_export(struct shm_page *page, uint64_t id, bool may_displac
 	if (known < SHM_EXPORTS && frees == page->frees)
 		return known;
 	page->frees = frees;
-	at = forget_freed(page, &has_changed);
+	at = remove_freed(page, &has_changed);
 	if (known < SHM_EXPORTS) {
 		at = known;
 	} else if (at == SHM_EXPORTS && may_displace) {

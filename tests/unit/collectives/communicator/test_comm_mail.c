@@ -218,10 +218,10 @@ END_TEST
 static bool asks_after(struct frl_comm *comm, uint64_t ms)
 {
 	struct channel *channel = comm->connecting;
-	unsigned before = channel->asks;
+	unsigned before = channel->mails_unanswered;
 
-	channels_ask_again(comm, channel->asked_ns + ms * NS_PER_MS);
-	return channel->asks != before;
+	channels_repeat_mail(comm, channel->mailed_ns + ms * NS_PER_MS);
+	return channel->mails_unanswered != before;
 }
 
 /* Rank 1 does not come for long: it is asked ever more seldom, but never given up. */
