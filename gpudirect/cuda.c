@@ -269,7 +269,7 @@ bool cuda_loads_lazily(const struct cuda_api *cuda)
 		mode != CU_MODULE_EAGER_LOADING;
 }
 
-void cuda_forget(void)
+void cuda_reset(void)
 {
 	void *noticed = atomic_exchange(&the_cuda.noticed, NULL);
 

@@ -84,6 +84,6 @@ bool cuda_is_passing_error(int rc);
 
 /* For tests: discards the loaded driver, so that the next cuda_get() searches again. No caller may
  * still use a struct cuda_api. */
-void cuda_forget(void);
+void cuda_reset(void);
 
 #endif

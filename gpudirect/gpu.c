@@ -79,7 +79,7 @@ static bool is_no_context(cu_result result)
 /* Returns whether the context was destroyed. Another context may have its address by now. This
  * includes a primary context: cudaDeviceReset() destroys it for all its users. Returns false if the
  * driver does not report IDs. */
-static bool is_known_gone(const struct gpu *gpu)
+static bool is_context_destroyed(const struct gpu *gpu)
 {
 	unsigned long long id = 0;
 	cu_result result;
@@ -139,7 +139,7 @@ static struct gpu *find(cu_context context, int ordinal)
 	for (struct gpu *gpu = known.first; gpu; gpu = gpu->next) {
 		if (context ? gpu->context != context : !gpu->is_primary || gpu->ordinal != ordinal)
 			continue;
-		if (is_known_gone(gpu))
+		if (is_context_destroyed(gpu))
 			continue;
 		gpu->holders++;
 		return gpu;
@@ -191,7 +191,7 @@ static int make(const struct cuda_api *cuda, cu_context context, int ordinal, st
 		relax_no_more(cuda, &scope);
 	}
 	if (rc) {
-		gpu_host_forget(gpu);
+		gpu_host_fini(gpu);
 		free(gpu);
 		return rc;
 	}
@@ -268,7 +268,7 @@ void gpu_release(struct gpu *gpu)
 	pthread_mutex_unlock(&known.mutex);
 	if (!is_last)
 		return;
-	gpu_host_forget(gpu);
+	gpu_host_fini(gpu);
 	image_unload(gpu);
 	if (gpu->is_primary) {
 		relax(gpu->cuda, &scope);
@@ -280,7 +280,7 @@ void gpu_release(struct gpu *gpu)
 
 /* ---- entering and leaving a context */
 
-static int is_gone(const struct gpu *gpu)
+static int fail_context_lost(const struct gpu *gpu)
 {
 	return frl_fail(-ENODEV,
 		"the CUDA context on GPU %d, in which this memory or work was, is gone: it was "
@@ -296,11 +296,11 @@ int gpu_enter(struct gpu *gpu, struct gpu_scope *ret_scope)
 	char what[64];
 
 	/* Check first: the driver may not detect that a context handle is stale. */
-	if (is_known_gone(gpu))
-		return is_gone(gpu);
+	if (is_context_destroyed(gpu))
+		return fail_context_lost(gpu);
 	result = cuda->cuCtxPushCurrent(gpu->context);
 	if (is_no_context(result))
-		return is_gone(gpu);
+		return fail_context_lost(gpu);
 	if (result) {
 		snprintf(what, sizeof(what), "using GPU %d", gpu->ordinal);
 		return cuda_fail(result, "cuCtxPushCurrent", what);

@@ -51,8 +51,8 @@ struct map {
 struct gpu_host {
 	struct use *uses;
 	struct map *maps;
-	struct gpu *home;     /* its context holds the registrations; held while mappings exist */
-	struct gpu_rows rows; /* the lookup table for packets */
+	struct gpu *registrar; /* its context holds the registrations; held while mappings exist */
+	struct gpu_rows rows;  /* the lookup table for packets */
 };
 
 /* Sorted by start. The mutex protects all of the above except the rows. */
@@ -153,7 +153,7 @@ static void let_go(struct piece *piece)
 
 /* Unregisters pieces that the driver refused to unregister earlier. Other memory may be mapped
  * there by now, so the old registration is useless. */
-static int try_again(struct gpu *home, uintptr_t start, uintptr_t end)
+static int try_again(struct gpu *registrar, uintptr_t start, uintptr_t end)
 {
 	struct piece *next;
 
@@ -161,7 +161,7 @@ static int try_again(struct gpu *home, uintptr_t start, uintptr_t end)
 		next = piece->next;
 		if (piece->uses || piece->start >= end || piece->end <= start)
 			continue;
-		if (!unregister(home, piece))
+		if (!unregister(registrar, piece))
 			return frl_fail(-EBUSY,
 				"the driver keeps an old registration of %zu bytes of host memory "
 				"at %p, which it was asked to end: other memory is to be used",
@@ -189,27 +189,27 @@ static int add_piece(uintptr_t start, uintptr_t end, struct gpu *owner)
 }
 
 /* Returns -EEXIST, without an error text, if any page of the range is registered already. */
-static int register_range(struct gpu *home, uintptr_t start, uintptr_t end)
+static int register_range(struct gpu *registrar, uintptr_t start, uintptr_t end)
 {
 	const unsigned int flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
 	struct gpu_scope scope;
 	cu_result result;
 	char what[96];
-	int rc = gpu_enter(home, &scope);
+	int rc = gpu_enter(registrar, &scope);
 
 	if (rc)
 		return rc;
-	result = home->cuda->cuMemHostRegister((void *)start, (size_t)(end - start), flags);
+	result = registrar->cuda->cuMemHostRegister((void *)start, (size_t)(end - start), flags);
 	if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
 		rc = -EEXIST;
 	} else if (result) {
 		snprintf(what, sizeof(what), "registering %zu bytes of host memory with GPU %d",
-			(size_t)(end - start), home->ordinal);
+			(size_t)(end - start), registrar->ordinal);
 		rc = cuda_fail(result, "cuMemHostRegister", what);
 	} else {
-		rc = add_piece(start, end, home);
+		rc = add_piece(start, end, registrar);
 		if (rc)
-			home->cuda->cuMemHostUnregister((void *)start);
+			registrar->cuda->cuMemHostUnregister((void *)start);
 	}
 	gpu_leave(&scope);
 	return rc;
@@ -242,7 +242,7 @@ static int register_around(struct gpu *gpu, uintptr_t start, uintptr_t end)
 			to += page;
 		}
 		rc = device ? add_piece(start, to, NULL)
-			    : register_range(gpu->host->home, start, to);
+			    : register_range(gpu->host->registrar, start, to);
 		if (rc == -EEXIST)
 			rc = frl_fail(-EBUSY,
 				"%zu bytes of host memory at %p are registered with CUDA in a way "
@@ -291,7 +291,7 @@ static int cover(struct gpu *gpu, uintptr_t start, uintptr_t end)
 			continue;
 		}
 		to = next && next->start < end ? next->start : end;
-		rc = register_range(gpu->host->home, start, to);
+		rc = register_range(gpu->host->registrar, start, to);
 		if (rc == -EEXIST)
 			rc = register_around(gpu, start, to);
 		if (rc)
@@ -400,7 +400,7 @@ static int make_map(struct gpu *gpu, struct map *map)
 	struct gpu_host *own = gpu->host;
 	int rc;
 
-	rc = try_again(own->home, map->start, map->end);
+	rc = try_again(own->registrar, map->start, map->end);
 	if (rc)
 		return rc;
 	rc = cover(gpu, map->start, map->end);
@@ -418,27 +418,27 @@ static int make_map(struct gpu *gpu, struct map *map)
 	return rc;
 }
 
-static int hold_home(struct gpu *gpu)
+static int hold_registrar(struct gpu *gpu)
 {
 	struct gpu_host *own = gpu->host;
 
-	if (own->home)
+	if (own->registrar)
 		return 0;
 	if (!gpu->is_primary)
-		return gpu_hold(NULL, gpu->ordinal, &own->home);
-	own->home = gpu;
+		return gpu_hold(NULL, gpu->ordinal, &own->registrar);
+	own->registrar = gpu;
 	gpu_hold_again(gpu);
 	return 0;
 }
 
-static void release_home(struct gpu_host *own)
+static void release_registrar(struct gpu_host *own)
 {
-	struct gpu *home = own->home;
+	struct gpu *registrar = own->registrar;
 
 	if (own->maps)
 		return;
-	own->home = NULL;
-	gpu_release(home);
+	own->registrar = NULL;
+	gpu_release(registrar);
 }
 
 static struct map **find_map(struct gpu_host *own, uintptr_t start, uintptr_t end)
@@ -479,7 +479,7 @@ static int map_range(struct gpu *gpu, uintptr_t start, uintptr_t end)
 	if (!map)
 		return frl_fail(-ENOMEM, "no memory to note that a GPU reaches host memory");
 	*map = (struct map){ .start = start, .end = end, .n = 1 };
-	rc = hold_home(gpu);
+	rc = hold_registrar(gpu);
 	if (!rc)
 		rc = gpu_enter(gpu, &scope);
 	if (!rc) {
@@ -487,7 +487,7 @@ static int map_range(struct gpu *gpu, uintptr_t start, uintptr_t end)
 		gpu_leave(&scope);
 	}
 	if (rc) {
-		release_home(gpu->host);
+		release_registrar(gpu->host);
 		free(map);
 		return rc;
 	}
@@ -526,7 +526,7 @@ static void end_map(struct gpu *gpu, struct map **link)
 	free(map);
 	publish(own);
 	end_uses(own);
-	release_home(own);
+	release_registrar(own);
 	gpu_release(gpu);
 }
 
@@ -550,7 +550,7 @@ int gpu_host_prepare(struct gpu *gpu)
 	return gpu->host ? 0 : frl_fail(-ENOMEM, "no memory for a list of what a GPU reaches");
 }
 
-void gpu_host_forget(struct gpu *gpu)
+void gpu_host_fini(struct gpu *gpu)
 {
 	if (gpu->host)
 		gpu_rows_free(&gpu->host->rows);

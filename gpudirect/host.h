@@ -29,9 +29,9 @@ void gpu_host_unmap(struct gpu *gpu, const void *addr, size_t length);
  * to call for each packet. */
 uint64_t gpu_host_address(const struct gpu *gpu, const void *addr, size_t length);
 
-/* For gpu.c. gpu_host_prepare() allocates gpu->host, and fails with -ENOMEM. gpu_host_forget()
+/* For gpu.c. gpu_host_prepare() allocates gpu->host, and fails with -ENOMEM. gpu_host_fini()
  * frees it after the last holder has released the GPU. Each mapping holds the GPU. */
 int gpu_host_prepare(struct gpu *gpu);
-void gpu_host_forget(struct gpu *gpu);
+void gpu_host_fini(struct gpu *gpu);
 
 #endif

@@ -122,7 +122,7 @@ int launcher_make(struct launcher *launcher, struct gpu *gpu)
 	if (!rc)
 		rc = begin_in_context(launcher);
 	if (rc)
-		launcher_forget(launcher);
+		launcher_free_memory(launcher);
 	return rc;
 }
 
@@ -148,7 +148,7 @@ void launcher_end(struct launcher *launcher, uint64_t launched, bool is_idle)
 
 /* Without a preceding launcher_end(), either the context is gone, or the GPU may still use the
  * memory. */
-void launcher_forget(struct launcher *launcher)
+void launcher_free_memory(struct launcher *launcher)
 {
 	struct gpu_scope scope;
 	int rc;
@@ -176,7 +176,7 @@ bool launcher_is_own(const struct launcher *launcher)
 
 /* ---- launching */
 
-bool launcher_is_gone(cu_result result)
+bool launcher_context_is_lost(cu_result result)
 {
 	return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -188,13 +188,13 @@ static enum launch_answer enter(const struct launcher *launcher, struct gpu_scop
 	int rc;
 
 	if (!launcher_is_own(launcher))
-		return LAUNCH_GONE;
+		return LAUNCH_LOST;
 	rc = gpu_enter(launcher->gpu, ret_scope);
 	if (!rc)
 		return LAUNCH_TAKEN;
 	if (cuda_is_passing_error(rc))
 		return LAUNCH_PUT_OFF;
-	return rc == -ENODEV ? LAUNCH_GONE : LAUNCH_BROKEN;
+	return rc == -ENODEV ? LAUNCH_LOST : LAUNCH_BROKEN;
 }
 
 /* Maps a result of cuLaunchKernel() to the result of the attempt. */
@@ -208,7 +208,8 @@ static enum launch_answer answer_of(const struct launcher *launcher, cu_result r
 	cuda_fail(result, "cuLaunchKernel", what);
 	if (cuda_is_passing(result))
 		return LAUNCH_PUT_OFF;
-	return cuda_is_fatal(result) || launcher_is_gone(result) ? LAUNCH_GONE : LAUNCH_BROKEN;
+	return cuda_is_fatal(result) || launcher_context_is_lost(result) ? LAUNCH_LOST
+									 : LAUNCH_BROKEN;
 }
 
 /* Selects the kernel for a batch of this size, and its parameter. */

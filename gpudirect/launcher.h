@@ -25,7 +25,7 @@ enum launch_answer {
 	LAUNCH_TAKEN,
 	LAUNCH_PUT_OFF, /* temporary failure: retry with the same batch */
 	LAUNCH_BROKEN,  /* permanent failure; earlier launches may still run */
-	LAUNCH_GONE,    /* permanent failure; nothing runs any more */
+	LAUNCH_LOST,    /* permanent failure; nothing runs any more */
 };
 
 /*
@@ -71,13 +71,13 @@ void launcher_end(struct launcher *launcher, uint64_t launched, bool is_idle);
 
 /* Outside of the context, as the last step: frees the shared memory. The memory is leaked if the
  * GPU may still use it, because the GPU was given up or belongs to another process. */
-void launcher_forget(struct launcher *launcher);
+void launcher_free_memory(struct launcher *launcher);
 
 /* Returns whether this process created the launcher. A child of fork() must not use its work or
  * touch the shared memory. Sets the last error if it returns false. */
 bool launcher_is_own(const struct launcher *launcher);
 
 /* Returns whether a result means that handles are invalid because their context is gone. */
-bool launcher_is_gone(cu_result result);
+bool launcher_context_is_lost(cu_result result);
 
 #endif

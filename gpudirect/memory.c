@@ -75,16 +75,16 @@ static bool is_mapped_readable(uint64_t address)
 	return is_readable;
 }
 
-enum verdict { HOST, GPU, NOTHING, UNKNOWN };
+enum memory_class { HOST, GPU, NOTHING, UNKNOWN };
 
 /* Addresses that the driver reserves for GPUs hold no memory. The same holds for freed GPU memory,
  * and for GPU memory that a child process inherits. */
-static enum verdict host_or_nothing(uint64_t address)
+static enum memory_class host_or_nothing(uint64_t address)
 {
 	return processor_reads(address) == EFAULT && !is_mapped_readable(address) ? NOTHING : HOST;
 }
 
-static enum verdict judge(
+static enum memory_class classify(
 	pointer_attribute_fn query, uint64_t address, cu_result *ret_result, unsigned int *ret_type)
 {
 	unsigned int type = 0, is_managed = 0;
@@ -106,7 +106,7 @@ static enum verdict judge(
 	return GPU;
 }
 
-static int cannot_tell(cu_result result, uint64_t address)
+static int fail_query(cu_result result, uint64_t address)
 {
 	char what[96];
 
@@ -229,7 +229,7 @@ static int extend(const struct cuda_api *cuda, uint64_t end, struct gpu_memory *
 		cu_result result;
 		unsigned int type;
 
-		if (judge(cuda->cuPointerGetAttribute, at, &result, &type) != GPU ||
+		if (classify(cuda->cuPointerGetAttribute, at, &result, &type) != GPU ||
 			describe(cuda, at, &next) || !next.size)
 			return frl_fail(-EINVAL,
 				"the range is not mapped to its end: nothing is at 0x%llx",
@@ -283,7 +283,7 @@ static int find(const void *addr, size_t length, bool is_checked, struct gpu_mem
 	uint64_t address = (uintptr_t)addr, last = address + (length ? length - 1 : 0);
 	const struct cuda_api *cuda = NULL;
 	pointer_attribute_fn query;
-	enum verdict verdict;
+	enum memory_class memory_class;
 	cu_result result;
 	unsigned int type;
 
@@ -293,18 +293,19 @@ static int find(const void *addr, size_t length, bool is_checked, struct gpu_mem
 	query = find_query(&cuda);
 	if (!query)
 		return 0;
-	verdict = judge(query, address, &result, &type);
-	if (verdict == HOST && last != address && judge(query, last, &result, &type) != HOST)
-		verdict = NOTHING;
-	if (verdict == HOST && is_checked)
-		verdict = host_or_nothing(address);
-	if (verdict == HOST && is_checked && last != address)
-		verdict = host_or_nothing(last);
-	if (verdict == HOST)
+	memory_class = classify(query, address, &result, &type);
+	if (memory_class == HOST && last != address &&
+		classify(query, last, &result, &type) != HOST)
+		memory_class = NOTHING;
+	if (memory_class == HOST && is_checked)
+		memory_class = host_or_nothing(address);
+	if (memory_class == HOST && is_checked && last != address)
+		memory_class = host_or_nothing(last);
+	if (memory_class == HOST)
 		return 0;
-	if (verdict == UNKNOWN)
-		return cannot_tell(result, address);
-	if (verdict == NOTHING)
+	if (memory_class == UNKNOWN)
+		return fail_query(result, address);
+	if (memory_class == NOTHING)
 		return frl_fail(-EINVAL,
 			"%zu bytes at 0x%llx are not memory that the processor can read, nor "
 			"memory of a GPU, or not to their end: was it freed?",

@@ -78,7 +78,7 @@ static void read_identity(const struct cuda_api *cuda, cu_device device, struct 
 }
 
 /* Tier A: NICs access GPU memory directly. */
-static void judge_nics(
+static void check_nics(
 	const struct cuda_api *cuda, const struct gpu_caps *caps, struct frl_gpu_info *info)
 {
 	info->exports_dmabuf = caps->dma_buf && cuda->cuMemGetHandleForAddressRange;
@@ -97,7 +97,7 @@ static void judge_nics(
 }
 
 /* Tier C: kernels move packets. Returns false if they cannot. */
-static bool judge_kernels(const struct gpu_caps *caps, struct frl_gpu_info *info)
+static bool check_kernels(const struct gpu_caps *caps, struct frl_gpu_info *info)
 {
 	const char *why = image_why_not(
 		caps->compute_major, caps->compute_minor, info->driver_version);
@@ -159,8 +159,8 @@ static void describe(const struct cuda_api *cuda, int ordinal, struct frl_gpu_in
 			info->pci);
 		return;
 	}
-	is_mapped = judge_kernels(&caps, info);
-	judge_nics(cuda, &caps, info);
+	is_mapped = check_kernels(&caps, info);
+	check_nics(cuda, &caps, info);
 	info->usable = has_way(info, is_mapped);
 	if (!info->usable && (is_mapped || info->exports_dmabuf || info->has_peermem))
 		add_reason(info, "FRL_GPU_TIER=%s allows no way that is there",

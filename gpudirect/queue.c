@@ -49,11 +49,11 @@ struct gpu_queue {
 	/* The time of the first refusal and of the next retry; 0: launches are not refused. */
 	uint64_t refused_ns, retry_ns;
 	uint32_t pause_ns;
-	bool stall_is_told;
-	/* Since when the driver does not tell whether launches still run: silent_ns for unknown
+	bool stall_is_logged;
+	/* Since when the driver does not report whether launches still run: unknown_ns for unknown
 	 * errors, delayed_ns for temporary failures. 0: the last answer was another one. */
-	uint64_t silent_ns, delayed_ns;
-	bool delay_is_told;
+	uint64_t unknown_ns, delayed_ns;
+	bool delay_is_logged;
 
 	bool has_failed;  /* or was dropped: no more launches */
 	bool has_stopped; /* after has_failed: the GPU no longer touches the memory, */
@@ -88,9 +88,9 @@ static void put_off(struct gpu_queue *queue, uint64_t now)
 		queue->pause_ns *= 2;
 	}
 	queue->retry_ns = now + queue->pause_ns;
-	if (now - queue->refused_ns < STALL_NS || queue->stall_is_told)
+	if (now - queue->refused_ns < STALL_NS || queue->stall_is_logged)
 		return;
-	queue->stall_is_told = true;
+	queue->stall_is_logged = true;
 	frl_log(FRL_LOG_WARNING, "%s; work has waited for a second and is tried again",
 		frl_last_error());
 }
@@ -106,7 +106,7 @@ static bool launch(struct gpu_queue *queue, uint64_t now)
 	if (answer == LAUNCH_PUT_OFF)
 		put_off(queue, now);
 	else
-		fail(queue, answer == LAUNCH_GONE);
+		fail(queue, answer == LAUNCH_LOST);
 	return false;
 }
 
@@ -121,7 +121,7 @@ void gpu_queue_launch(struct gpu_queue *queue)
 	if ((queue->refused_ns && now < queue->retry_ns) || !launch(queue, now))
 		return;
 	queue->refused_ns = 0;
-	queue->stall_is_told = false;
+	queue->stall_is_logged = false;
 	queue->moved_ns = now;
 	queue->launched++;
 	queue->last_ticket[queue->launched % LAUNCHES_MAX] = queue->given;
@@ -164,20 +164,20 @@ static void collect(struct gpu_queue *queue, uint64_t now)
 	if (!queue->has_failed)
 		queue->done = queue->last_ticket[finished % LAUNCHES_MAX];
 	queue->moved_ns = now;
-	queue->silent_ns = queue->delayed_ns = 0;
+	queue->unknown_ns = queue->delayed_ns = 0;
 }
 
 /* Handles a temporary failure of the progress check; the last error is the reason. */
 static void note_delay(struct gpu_queue *queue, uint64_t now)
 {
-	queue->silent_ns = 0;
+	queue->unknown_ns = 0;
 	if (!queue->delayed_ns) {
 		queue->delayed_ns = now;
-		queue->delay_is_told = false;
+		queue->delay_is_logged = false;
 	}
-	if (now - queue->delayed_ns < STALL_NS || queue->delay_is_told)
+	if (now - queue->delayed_ns < STALL_NS || queue->delay_is_logged)
 		return;
-	queue->delay_is_told = true;
+	queue->delay_is_logged = true;
 	frl_log(FRL_LOG_WARNING,
 		"%s; how far work is has not been known for a second: it is waited for",
 		frl_last_error());
@@ -189,9 +189,9 @@ static void note_delay(struct gpu_queue *queue, uint64_t now)
 static void note_silence(struct gpu_queue *queue, uint64_t now)
 {
 	queue->delayed_ns = 0;
-	if (!queue->silent_ns)
-		queue->silent_ns = now;
-	if (now - queue->silent_ns < SILENCE_NS) {
+	if (!queue->unknown_ns)
+		queue->unknown_ns = now;
+	if (now - queue->unknown_ns < SILENCE_NS) {
 		fail(queue, false);
 		return;
 	}
@@ -200,7 +200,7 @@ static void note_silence(struct gpu_queue *queue, uint64_t now)
 	frl_log(FRL_LOG_ERROR,
 		"GPU %d is given up: whether its work has ended was not to be found out for %llu "
 		"ms (%s)",
-		queue->gpu->ordinal, (unsigned long long)((now - queue->silent_ns) / 1000000),
+		queue->gpu->ordinal, (unsigned long long)((now - queue->unknown_ns) / 1000000),
 		frl_last_error());
 }
 
@@ -228,7 +228,7 @@ static void look(struct gpu_queue *queue, uint64_t now)
 	if ((!result || cuda_is_passing(result)) && queue->finished == queue->launched)
 		return;
 	if (result == CUDA_ERROR_NOT_READY) {
-		queue->silent_ns = queue->delayed_ns = 0;
+		queue->unknown_ns = queue->delayed_ns = 0;
 		return;
 	}
 	snprintf(what, sizeof(what), "work on GPU %d", queue->gpu->ordinal);
@@ -238,7 +238,7 @@ static void look(struct gpu_queue *queue, uint64_t now)
 		frl_fail(-EIO, "%s ended without saying so: its last number is %llu, not %llu",
 			what, (unsigned long long)queue->finished,
 			(unsigned long long)queue->launched);
-	if (!result || cuda_is_fatal(result) || launcher_is_gone(result))
+	if (!result || cuda_is_fatal(result) || launcher_context_is_lost(result))
 		fail(queue, true);
 	else if (cuda_is_passing(result))
 		note_delay(queue, now);
@@ -335,7 +335,7 @@ void gpu_queue_free(struct gpu_queue *queue)
 		end(queue);
 		gpu_leave(&scope);
 	}
-	launcher_forget(&queue->launcher);
+	launcher_free_memory(&queue->launcher);
 	gpu_release(queue->gpu);
 	free(queue);
 }

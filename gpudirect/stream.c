@@ -36,7 +36,7 @@ static int refuse_capture(void)
 		"of the processor and cannot be part of one; start it outside of the capture");
 }
 
-static int ask_context(const struct cuda_api *cuda, void *stream, cu_context *ret_context)
+static int query_context(const struct cuda_api *cuda, void *stream, cu_context *ret_context)
 {
 	cu_context context = NULL;
 	cu_result result = cuda->cuCtxGetCurrent(&context);
@@ -65,7 +65,7 @@ int gpu_stream_context(struct gpu *gpu, void *stream, cu_context *ret_context)
 		err = gpu_enter(gpu, &scope);
 	if (err)
 		return err;
-	err = ask_context(cuda, stream, ret_context);
+	err = query_context(cuda, stream, ret_context);
 	if (gpu)
 		gpu_leave(&scope);
 	return err;

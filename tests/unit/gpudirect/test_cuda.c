@@ -27,7 +27,7 @@ static void set_up(void)
 	fake = fake_cuda_find();
 	ck_assert_ptr_nonnull(fake);
 	fake->reset();
-	cuda_forget();
+	cuda_reset();
 	frl_fail(-EINVAL, "nothing yet");
 }
 
@@ -350,7 +350,7 @@ START_TEST(many_threads_at_once)
 		bool is_done[THREADS] = { false };
 
 		fake->reset();
-		cuda_forget();
+		cuda_reset();
 		pthread_barrier_init(&all_there, NULL, THREADS);
 		for (int i = 0; i < THREADS; i++)
 			ck_assert_int_eq(
@@ -411,7 +411,7 @@ START_TEST(forked)
 
 	ck_assert_int_eq(cuda_get(&cuda), 0);
 	ck_assert_int_eq(in_child(child_of_ferrule), 0);
-	cuda_forget(); /* now it was somebody else's cuInit() */
+	cuda_reset(); /* now it was somebody else's cuInit() */
 	ck_assert_int_eq(in_child(child_of_application), 0);
 }
 END_TEST

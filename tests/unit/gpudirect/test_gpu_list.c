@@ -36,7 +36,7 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 static void set_up(void)
 {
 	fake->reset();
-	cuda_forget();
+	cuda_reset();
 	snprintf(root, sizeof(root), "%s/XXXXXX", test_folder());
 	ck_assert_ptr_nonnull(mkdtemp(root));
 	probe_set_root(root);

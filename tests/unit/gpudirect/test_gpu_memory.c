@@ -174,11 +174,11 @@ START_TEST(driver_is_too_old)
 	struct gpu_memory found;
 
 	fake->set_version(11020);
-	cuda_forget();
+	cuda_reset();
 	is_refused(gpu_memory_of(at(a), 8, &found), -ENOSYS, "memory of a GPU");
 	ck_assert_int_eq(memory_of((uintptr_t)memory, 8).kind, GPU_MEMORY_HOST);
 	fake->set_version(13000);
-	cuda_forget();
+	cuda_reset();
 	release(own, a);
 	ck_assert_int_eq(cu.cuCtxDestroy(own), 0);
 }

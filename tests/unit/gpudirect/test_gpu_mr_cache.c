@@ -268,7 +268,7 @@ START_LOOP_TEST(another_handle_at_the_address, ROWS(mappings))
 	cu_deviceptr start;
 
 	fake->set_version(mappings[_i].version);
-	cuda_forget();
+	cuda_reset();
 	fake->set_one_id(mappings[_i].is_one_id);
 	ck_assert_int_eq(fake->make_virtual(0, 32 * MIB, 4, true, &start), 0);
 	key_of(start + 2 * MIB, MIB);

@@ -326,12 +326,12 @@ START_TEST(driver_is_too_old)
 	struct frl_mr *mr = NULL;
 
 	fake->set_version(11020);
-	cuda_forget();
+	cuda_reset();
 	verbs_refused(frl_reg_mr(ends[0].pd, at(a), 8192, REMOTE, &mr), -ENOSYS, "of a GPU");
 	verbs_ok(frl_reg_mr(ends[0].pd, memory, 8192, REMOTE, &mr));
 	verbs_ok(frl_dereg_mr(mr));
 	fake->set_version(13000);
-	cuda_forget();
+	cuda_reset();
 	release(own, a);
 }
 END_TEST

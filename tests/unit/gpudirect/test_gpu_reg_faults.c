@@ -135,7 +135,7 @@ static void fail_each_call(cu_result result)
 	/* What the driver was told not to end goes with the context. */
 	ck_assert_int_eq(cu.cuCtxDestroy(own), 0);
 	fake->reset();
-	cuda_forget();
+	cuda_reset();
 	own = own_context();
 }
 

@@ -122,7 +122,7 @@ START_TEST(two_devices_and_two_gpus)
 	struct frl_mr *mrs[3];
 
 	fake->reset(); /* the number of GPUs is settled by cuInit() */
-	cuda_forget();
+	cuda_reset();
 	fake->set_devices(2);
 	own = own_context();
 	second = hold(1);

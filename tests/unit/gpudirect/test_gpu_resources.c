@@ -435,7 +435,7 @@ START_TEST(each_call_fails_once)
 		ck_assert_str_eq(fake->leaks(), "");
 		ck_assert_uint_eq(fake->context_depth(), 0);
 		fake->reset();
-		cuda_forget();
+		cuda_reset();
 	}
 }
 END_TEST

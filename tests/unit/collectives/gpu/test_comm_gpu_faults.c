@@ -31,7 +31,7 @@ static int sum_up(struct rank *rank, void *send, void *recv, size_t count)
 static void renew(void)
 {
 	fake->reset();
-	cuda_forget();
+	cuda_reset();
 	ck_assert_int_eq(gpu_hold(NULL, 0, &test_gpu), 0);
 }
 
