@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "lib/base/time_budget.h"
+#include "nccl/daemon_address.h"
 #include "nccl/failure.h"
 #include "nccl/log.h"
 #include "nccl/opening.h"
-#include "nccl/daemon_address.h"
 #include "nccl/settings.h"
 #include "nccl/setup.h"
 

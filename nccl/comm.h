@@ -31,9 +31,9 @@
 #include <ferrule/queue.h>
 
 #include "lib/base/time_budget.h"
+#include "nccl/cleanup.h"
 #include "nccl/memory.h"
 #include "nccl/net.h"
-#include "nccl/cleanup.h"
 
 enum {
 	ANNOUNCEMENTS = NCCL_MAX_REQUESTS,

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 
 #include "nccl/comm.h"
+#include "nccl/daemon_address.h"
 #include "nccl/gpu_resources.h"
 #include "nccl/log.h"
-#include "nccl/daemon_address.h"
 #include "nccl/settings.h"
 #include "nccl/setup.h"
 #include "nccl/tuner.h"

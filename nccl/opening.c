@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nccl/log.h"
 #include "nccl/daemon_address.h"
+#include "nccl/log.h"
 #include "nccl/thread.h"
 
 enum { KNOWN = 64, WHY = 400 };

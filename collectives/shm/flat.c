@@ -19,21 +19,21 @@ static bool may_use_nontemporal(size_t ranks, size_t bytes, enum frl_op op)
 	return ranks == 2 && bytes > SHM_STREAM_BYTES && op != FRL_AVG;
 }
 
-static bool is_whole(size_t ranks, size_t bytes, bool passes_cache)
+static bool is_whole(size_t ranks, size_t bytes, bool uses_nontemporal)
 {
 	size_t most = ranks == 2 ? SHM_WHOLE_BYTES_OF_TWO : SHM_WHOLE_BYTES;
 
-	return ranks <= SHM_WHOLE_RANKS && (passes_cache || bytes <= most);
+	return ranks <= SHM_WHOLE_RANKS && (uses_nontemporal || bytes <= most);
 }
 
 /* Whether a process has the function may differ (a debugger that hides instructions, another
  * build), so all ranks publish it and get the same result. */
-static bool passes_cache(const struct shm *shm, const struct shm_operation *operation)
+static bool uses_nontemporal(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 
 	return may_use_nontemporal(shm->ranks, run->bytes[PLAN_SEND], run->scaled) &&
-		operation->passing == shm_all(shm);
+		operation->nontemporal == shm_all(shm);
 }
 
 bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation)
@@ -41,7 +41,7 @@ bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation
 	const struct run *run = operation->run;
 
 	return shape_reduces_to_all(run->coll) && operation->keeping == shm_all(shm) &&
-		is_whole(shm->ranks, run->bytes[PLAN_SEND], passes_cache(shm, operation));
+		is_whole(shm->ranks, run->bytes[PLAN_SEND], uses_nontemporal(shm, operation));
 }
 
 bool shm_may_be_flat(const struct frl_comm *comm, const struct operation *operation)
@@ -118,7 +118,7 @@ bool shm_flat_make(struct shm *shm, struct shm_operation *operation)
 		in[rank] = rank == shm->me
 			? shm_at(operation, PLAN_SEND, block.first)
 			: operation->peer[rank].send + block.first * operation->elem_size;
-	if (passes_cache(shm, operation)) {
+	if (uses_nontemporal(shm, operation)) {
 		reduce_nontemporal(target, in[0], in[1], block.count, operation->run->dtype,
 			operation->run->op);
 		block.count = 0;

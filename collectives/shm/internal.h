@@ -34,7 +34,7 @@ struct shm_operation {
 	bool rings_in, rings_out; /* others read this rank's buffers through its rings */
 	bool is_flat;             /* each rank reduces the whole vector: flat.c */
 	uint32_t keeping;         /* ranks whose whole input can be read until the end */
-	uint32_t passing;         /* ranks that support non-temporal stores for this operation */
+	uint32_t nontemporal;     /* ranks that support non-temporal stores for this operation */
 	bool overwrites;          /* results overwrite inputs for others until these are staged */
 	uint32_t rounds;
 	uint32_t staged, made;

@@ -133,7 +133,7 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	slot->keeps_send = false;
 	slot->passes_cache = reduce_has_nontemporal(run->dtype, run->op);
 	if (slot->passes_cache)
-		operation->passing = mine;
+		operation->nontemporal = mine;
 	memset(&slot->send, 0, sizeof(slot->send) + sizeof(slot->out));
 	operation->overwrites = operation->takes_parts && is_in_place;
 	if (operation->overwrites)
@@ -172,7 +172,7 @@ int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t ra
 	if (slot->keeps_send && operation->peer[rank].send)
 		operation->keeping |= shm_bit(rank);
 	if (slot->passes_cache)
-		operation->passing |= shm_bit(rank);
+		operation->nontemporal |= shm_bit(rank);
 	/* All ranks decide the same: they have seen the same slots. */
 	if (!operation->awaited && shm_flat_suits(shm, operation))
 		shm_flat_begin(operation);

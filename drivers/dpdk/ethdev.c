@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One ethdev: queues, MTU, link state, and errors that name the problem. */
 #include "drivers/dpdk/internal.h"
-#include "drivers/dpdk/quirks.h"
 #include "drivers/dpdk/pci.h"
+#include "drivers/dpdk/quirks.h"
 #include "drivers/dpdk/rx_buffers.h"
 #include "drivers/dpdk/sigpipe.h"
 

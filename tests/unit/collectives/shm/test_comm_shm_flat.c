@@ -261,7 +261,7 @@ static void run_unlike(struct rank *rank)
 		unsigned slot = (shm->published - 1) % SHM_SLOTS;
 
 		shm->page->slots[slot].passes_cache = false;
-		shm->operations[slot].passing = 0;
+		shm->operations[slot].nontemporal = 0;
 		atomic_store(&is_told, true);
 	}
 	expect(rank, frl_request_wait(request) == 0);
