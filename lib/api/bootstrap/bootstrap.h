@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A rank's end of a job: struct frl_bootstrap over the process's connection to the control daemon.
- * bootstrap.c joins, leaves and handles messages. rejoin.c joins again after a loss. Both run in the
- * thread of that connection; gather.c runs in the rank's own thread. The mutex protects what they
- * share. mail.c sends and receives mail.
+ * bootstrap.c joins, leaves and handles messages. rejoin.c joins again after a loss. Both run in
+ * the thread of that connection; gather.c runs in the rank's own thread. The mutex protects what
+ * they share. mail.c sends and receives mail.
  */
 #ifndef FERRULE_API_BOOTSTRAP_BOOTSTRAP_H
 #define FERRULE_API_BOOTSTRAP_BOOTSTRAP_H

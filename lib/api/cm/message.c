@@ -154,7 +154,7 @@ int cm_send_ready(const struct frl_conn *conn)
 	ready.uuid = uuid_of(&conn->key);
 	envelope_init(&envelope);
 	envelope.body_case = CTL__ENVELOPE__BODY_CONN_READY;
-	envelope.conn_handle_ready = &ready;
+	envelope.conn_ready = &ready;
 	return cm_post(&envelope);
 }
 
@@ -266,7 +266,7 @@ static bool handle(const Ctl__Envelope *envelope)
 	switch (envelope->body_case) {
 	case CTL__ENVELOPE__BODY_CONN_REQUEST: listener_request(envelope->conn_request); break;
 	case CTL__ENVELOPE__BODY_CONN_REPLY: handle_reply(envelope->conn_reply); break;
-	case CTL__ENVELOPE__BODY_CONN_READY: handle_ready(envelope->conn_handle_ready); break;
+	case CTL__ENVELOPE__BODY_CONN_READY: handle_ready(envelope->conn_ready); break;
 	case CTL__ENVELOPE__BODY_CONN_END: handle_end(envelope->conn_end); break;
 	case CTL__ENVELOPE__BODY_LISTENING:
 		return listener_confirmed(envelope->seq, envelope->listening);

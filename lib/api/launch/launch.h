@@ -2,7 +2,8 @@
 /*
  * Internal declarations of the launcher files. launch.c tries the sources in order, and joins.
  * environment.c has the sources, which read the environment. pmix.c connects to a PMIx server
- * (pmix_stub.c without PMIx). unique_id.c has unique ids. host.c decides whether a host is this one.
+ * (pmix_stub.c without PMIx). unique_id.c has unique ids. host.c decides whether a host is this
+ * one.
  */
 #ifndef FERRULE_API_LAUNCH_LAUNCH_H
 #define FERRULE_API_LAUNCH_LAUNCH_H

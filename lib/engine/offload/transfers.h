@@ -165,7 +165,7 @@ struct transfers {
 	struct deferred_queue *deferred; /* NULL: the port has no frames with a far part */
 	struct list gates;               /* of all completion queues */
 	struct list holding;             /* those that hold completions back */
-	struct list dropped;      /* struct offload_qp.starved: queue pairs with dropped packets */
+	struct list dropped;      /* struct offload_qp.dropped: queue pairs with dropped packets */
 	struct side_packet *side; /* SIDE_PACKETS entries */
 	struct side_packet *free_sides;
 	uint32_t n_free_sides;

@@ -59,7 +59,7 @@ START_TEST(addresses)
 }
 END_TEST
 
-/* The peer's endpoint, as it would be with another address and MAC: see lib/api/connect/endpoint.c. */
+/* The peer's endpoint, with another address and MAC (lib/api/connect/endpoint.c). */
 static struct frl_endpoint peer(uint8_t third, uint8_t fourth, bool has_mac)
 {
 	struct frl_endpoint endpoint = a.mine;

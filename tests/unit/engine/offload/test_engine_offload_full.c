@@ -160,16 +160,16 @@ START_TEST(comes_again_by_itself)
 		host_post(p.a, 0, wr, 0, LENGTH, NULL);
 		offload_settle(&p);
 	}
-	ck_assert(!list_empty(&p.b->qps[1].qp.offloads->starved));
+	ck_assert(!list_empty(&p.b->qps[1].qp.offloads->dropped));
 	/* Room for the message, but too little to ask for it. */
 	mock_offload_step(&p.mock, OFFLOAD_HELD + 8);
 	offload_settle(&p);
-	ck_assert(!list_empty(&p.b->qps[1].qp.offloads->starved));
+	ck_assert(!list_empty(&p.b->qps[1].qp.offloads->dropped));
 	while (sender->head != sender->tail) {
 		p.a->now_ns += 1000000;
 		offload_settle(&p);
 	}
-	ck_assert(list_empty(&p.b->qps[1].qp.offloads->starved));
+	ck_assert(list_empty(&p.b->qps[1].qp.offloads->dropped));
 	ck_assert(!p.b->qps[1].qp.offloads->loss.request);
 	ck_assert_uint_eq(p.b->engine.stats.naks_sent_seq, 0);
 	p.mock.speed = 50;
