@@ -319,8 +319,8 @@ void client_handle_hello(struct client *c, const Ctl__Envelope *envelope, uint64
 		handle_refusal(c, -(int)envelope->failure->error, why, now_ns);
 	} else if (envelope->version != CONTROL_VERSION) {
 		snprintf(why, sizeof(why),
-			"the control daemon at %s has protocol version %u, this library %d: use "
-			"the same release of both",
+			"the control daemon at %s has protocol version %u, this library version "
+			"%d: use the same release of both",
 			c->places.list[c->place].path, (unsigned)envelope->version,
 			(int)CONTROL_VERSION);
 		handle_refusal(c, -ENOTCONN, why, now_ns);

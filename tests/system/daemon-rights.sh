@@ -54,7 +54,7 @@ mv "$temp/request.out" "$temp/first.out"
 send_slow request
 prlimit --pid "$daemon" --nofile="$limits"
 
-for reason in "several descriptors" "is no memfd"; do
+for reason in "several descriptors" "is not a memfd"; do
 	says rights "process [0-9]+ .* of user $user: it sent .*$reason"
 done
 passes after "$client" ask "$socket" 100

@@ -253,7 +253,7 @@ static int name_after_proxy(const struct launch_env *env, struct frl_launch *lau
 	if (launch->local_ranks != launch->ranks)
 		return frl_fail(-EINVAL,
 			"mpiexec of MPICH started rank %d of %d on several hosts, without a common "
-			"name of the job: add -genv FRL_JOB NAME -genv FRL_JOB_HOST HOST",
+			"name of the job: run mpiexec -genv FRL_JOB NAME -genv FRL_JOB_HOST HOST",
 			launch->rank, launch->ranks);
 	started = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &proxy, &size) == 0 && proxy.pid > 0
 		? started_at(proxy.pid)
@@ -261,7 +261,7 @@ static int name_after_proxy(const struct launch_env *env, struct frl_launch *lau
 	if (!started)
 		return frl_fail(-EINVAL,
 			"mpiexec of MPICH started this rank, but its proxy cannot be found by "
-			"PMI_FD (%d): add -genv FRL_JOB NAME",
+			"PMI_FD (%d): run mpiexec -genv FRL_JOB NAME",
 			fd);
 	snprintf(launch->job, sizeof(launch->job), "hydra-%d-%" PRIu64, (int)proxy.pid, started);
 	return 0;

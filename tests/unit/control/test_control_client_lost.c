@@ -168,7 +168,7 @@ START_TEST(no_daemon_at_all)
 	fake_accept(&fake);
 	fake_done(&fake, 0);
 	await('H', 1);
-	ck_assert_ptr_nonnull(strstr(seen.why, "no control daemon"));
+	ck_assert_ptr_nonnull(strstr(seen.why, "not a control daemon"));
 }
 END_TEST
 

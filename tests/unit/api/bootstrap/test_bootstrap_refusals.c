@@ -109,7 +109,7 @@ START_TEST(ranks_that_differ)
 
 	pthread_create(&thread, NULL, gather_late, &ranks[1]);
 	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, mine, 2, all), -EPROTO);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 gives 1 bytes, this one 2"));
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 sent 1 bytes, this rank 2"));
 	pthread_join(thread, NULL);
 	ck_assert_int_eq(ranks[0].allgather(ranks[0].ctx, mine, GATHER_MAX + 1, all), -EINVAL);
 	ranks[0].close(ranks[0].ctx);

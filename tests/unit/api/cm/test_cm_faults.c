@@ -210,7 +210,7 @@ START_LOOP_TEST(bad_reply, 2)
 		send_reply(last->conn_request, b.mine.bytes, 1000);
 	else
 		send_reply(last->conn_request, zeros, 1024);
-	wait_ended(conn, -EPROTO, _i ? "damaged" : "not one of Ferrule");
+	wait_ended(conn, -EPROTO, _i ? "invalid" : "not one of Ferrule");
 	ck_assert(stub_wait(CTL__ENVELOPE__BODY_CONN_END, 1));
 	frl_conn_close(conn);
 	/* To what is no more there is an answer, or none. */

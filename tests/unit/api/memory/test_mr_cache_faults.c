@@ -75,7 +75,7 @@ START_TEST(busy_ones_go_later)
 	bury_one(2, -EBUSY);
 	ck_assert_uint_eq(stats().deregistered, 0);
 	ck_assert_int_eq(frl_mr_cache_destroy(cache), -EBUSY);
-	ck_assert_ptr_nonnull(strstr(frl_last_error(), "1 registrations"));
+	ck_assert_ptr_nonnull(strstr(frl_last_error(), "1 regions"));
 	/* The cache goes on, and keeps on watching. What succeeds does not leave an error. */
 	frl_fail(-EINVAL, "of before");
 	atomic_store(&dereg_fails, 1);
