@@ -69,7 +69,7 @@ static inline int check_post(
 
 /*
  * memory.c: deregisters an unused region of a cache. Returns -EBUSY if the call should be repeated.
- * Other errors are logged, and the region is forgotten.
+ * Other errors are logged, and the region is freed.
  */
 int mr_dereg_cached(struct frl_mr *mr);
 

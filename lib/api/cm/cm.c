@@ -200,7 +200,7 @@ static int check_answer(
 	return check_private(private_data, private_size);
 }
 
-/* Returns an error if nobody waits for the answer any more. Mutex held. */
+/* Returns an error if the peer no longer waits for the answer. With the mutex held. */
 static int check_unanswered(const struct frl_conn *conn, const char *what)
 {
 	if (conn->state == CONN_ENDED)
@@ -277,7 +277,7 @@ size_t frl_conn_private_data(struct frl_conn *conn, void *data, size_t size)
 	return there;
 }
 
-/* Returns the result of frl_conn_test(), but does not clear the news. Mutex held. */
+/* Returns the result of frl_conn_test(), but does not mark it as reported. With the mutex held. */
 static int result_of(const struct frl_conn *conn)
 {
 	if (conn->state == CONN_ENDED)
@@ -370,7 +370,7 @@ int frl_conn_wait_end(struct frl_conn *conn, int timeout_ms)
 
 /* ---- the end */
 
-/* Mutex held. */
+/* With the mutex held. */
 static void end_by_user(struct frl_conn *conn, const char *established)
 {
 	switch (conn->state) {

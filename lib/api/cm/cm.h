@@ -54,8 +54,8 @@ struct frl_conn {
 	struct frl_device *device; /* the device counts it among its objects */
 	struct frl_qp *qp;         /* NULL: none yet, or destroyed */
 	struct connecting connecting;
-	struct frl_qp_attr terms; /* what this end wants; later what both ends agreed on */
-	Ctl__ConnParams params;   /* what the peer wants; contains no pointers */
+	struct frl_qp_attr terms; /* requested by this end; later negotiated by both */
+	Ctl__ConnParams params;   /* requested by the peer; contains no pointers */
 	bool sent;                /* active: the request was sent; passive: the reply */
 	bool peer_ready;          /* passive: ConnReady has arrived */
 	bool was_established;

@@ -282,7 +282,7 @@ int frl_listen_start(struct frl_device *device, const char *service,
 	return 0;
 }
 
-/* Returns 0, -EAGAIN or the reason. Mutex held. */
+/* Returns 0, -EAGAIN or the reason. With the mutex held. */
 static int test(struct frl_listener *listener)
 {
 	if (listener->error)
@@ -372,7 +372,7 @@ void frl_listener_close(struct frl_listener *listener)
 	free_listener(listener);
 }
 
-/* Fetches the next request for the application. Mutex held. */
+/* Fetches the next request for the application. With the mutex held. */
 static int fetch(struct frl_listener *listener, struct frl_conn **ret_conn)
 {
 	struct frl_conn *conn;

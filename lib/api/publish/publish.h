@@ -2,7 +2,7 @@
 /*
  * Publication of this process's devices to the control daemon. Each device is a port with a number.
  * Messages describe it, and a page of shared memory has its statistics; the process updates the
- * page when the daemon asks. A restarted daemon is sent everything again.
+ * page on request. A restarted daemon is sent everything again.
  *
  * Lock order: the publisher's mutex, then a device's guard. Do not call these functions with a
  * guard held.
