@@ -208,7 +208,7 @@ int client_search(
 	}
 	if (last > first && daemon_is_configured())
 		snprintf(why, size,
-			"the system's ferruled does not run (nobody answers at %s): systemctl "
+			"the system's ferruled does not run (no answer at %s): systemctl "
 			"start ferruled",
 			places->list[first].path);
 	else if (last > first)
@@ -300,7 +300,7 @@ static void look_for_daemon(struct client *c, uint64_t now_ns)
 		return;
 	if (of_system)
 		snprintf(why, sizeof(why),
-			"the system's ferruled does not run any more (nobody answers at %s): "
+			"the system's ferruled does not run any more (no answer at %s): "
 			"systemctl start ferruled",
 			c->places.list[c->place].path);
 	if (wants_start(c) && c->places.start >= 0 && !of_system)
