@@ -101,7 +101,7 @@ int net_listener_open(struct net_device *device, int dev, int traffic_class,
 		return err;
 	listener = calloc(1, sizeof(*listener));
 	if (!listener) {
-		net_log_warning("cannot listen on %s: there is no memory", device->name);
+		net_log_warning("cannot listen on %s: no memory", device->name);
 		return -ENOMEM;
 	}
 	listener->device = device;
@@ -207,16 +207,16 @@ static const char *find(
 		return incoming->comm->n_paths == hello->n_paths &&
 				incoming->comm->n_their_rails == hello->n_rails
 			? NULL
-			: "its paths do not agree on how many they are";
+			: "its paths request different numbers of paths";
 	if (listener->n_incoming == MAX_INCOMING)
-		return "too many connections to this listener are half-made";
+		return "too many connections to this listener are incomplete";
 	incoming = calloc(1, sizeof(*incoming));
 	if (!incoming)
-		return "there is no memory for it";
+		return "no memory for the connection";
 	if (net_comm_create(listener->device, listener->dev, false, hello->n_paths, hello->n_rails,
 		    &incoming->comm)) {
 		free(incoming);
-		return "the receiver cannot make its end, and its log says why";
+		return "the receiver cannot create its end; its log has the reason";
 	}
 	incoming->comm->has_comm_id = listener->has_comm_id;
 	incoming->comm->comm_id = listener->comm_id;
@@ -250,13 +250,13 @@ static const char *check_hello(
 	const struct listener *listener, int rail, const struct net_hello *hello, size_t size)
 {
 	if (size != sizeof(*hello) || hello->magic != SETUP_MAGIC)
-		return "whoever asks for it is not this plugin";
+		return "the request is not from this plugin";
 	if (hello->version != SETUP_VERSION)
-		return "the plugins at both ends are of different releases";
+		return "the plugins at both ends have different releases";
 	if (hello->n_paths < 1 || hello->n_paths > NET_MAX_PATHS || hello->path >= hello->n_paths ||
 		hello->n_rails < 1 || hello->n_rails > NET_MAX_RAILS ||
 		hello->path % listener->device->n_rails != rail)
-		return "the peer's end wants to have paths that make no sense";
+		return "the request has invalid path numbers";
 	return NULL;
 }
 
@@ -272,7 +272,7 @@ static bool take_path(
 	struct frl_connect_config config;
 
 	if (path->conn) {
-		refuse(conn, "there is a path of that number");
+		refuse(conn, "a path with this number exists already");
 		return true;
 	}
 	if (!path->qp && net_comm_add_path(comm, index)) {
@@ -348,9 +348,8 @@ static int step(struct incoming *incoming)
 		time_budget_spend(&incoming->waited, (uint64_t)STEP_MS * NS_PER_MS, net_now_ns()) <
 			(uint64_t)ACCEPT_MS * NS_PER_MS)
 		return result;
-	net_log_warning(
-		"a connection to %s could not be set up: within %d s the peer has asked for "
-		"%d of its %d paths",
+	net_log_warning("a connection to %s could not be set up: within %d s the peer has "
+			"requested only %d of its %d paths",
 		comm->device->name, ACCEPT_MS / 1000, n_requested, comm->n_paths);
 	return -ETIMEDOUT;
 }

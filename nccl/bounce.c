@@ -56,7 +56,7 @@ static int explain(int err, char *why, size_t size)
 
 static int no_memory(char *why, size_t size)
 {
-	snprintf(why, size, "there is no memory for what a GPU is told of packets");
+	snprintf(why, size, "no memory for the packet list that a GPU reads");
 	return -ENOMEM;
 }
 
@@ -149,8 +149,7 @@ static int check_window(struct bounce *bounce, const struct piece *piece, char *
 	if (at && at >= bounce->start && at + piece->length <= bounce->start + WINDOW)
 		return 0;
 	snprintf(why, size,
-		"packet buffers that GPU %d sees at 0x%llx lie too far from others, whose window "
-		"of 4 GiB begins at 0x%llx",
+		"GPU %d maps packet buffers at 0x%llx, outside of its window of 4 GiB at 0x%llx",
 		bounce->gpu->ordinal, (unsigned long long)at, (unsigned long long)bounce->start);
 	return -ERANGE;
 }
@@ -233,7 +232,7 @@ int net_bounce_get(const struct net_device *device, const void *data, size_t siz
 	if (err)
 		return explain(err, why, why_size);
 	if (memory.kind == GPU_MEMORY_HOST) {
-		snprintf(why, why_size, "there is no memory of a GPU at %p", data);
+		snprintf(why, why_size, "no GPU memory at %p", data);
 		return -EINVAL;
 	}
 	err = gpu_hold(memory.context, memory.ordinal, &gpu);

@@ -155,7 +155,7 @@ void net_cleanup_wait(void)
 	is_late = is_busy();
 	pthread_mutex_unlock(&state.lock);
 	if (is_late)
-		net_log_warning("connections or ports are still being closed after %d ms; the end "
-				"goes on without them",
+		net_log_warning("connections or ports are still closing after %d ms; the plugin "
+				"ends without waiting for them",
 			FINISH_MS);
 }

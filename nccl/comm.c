@@ -117,7 +117,7 @@ int net_comm_create(struct net_device *device, int dev, bool is_sender, int n_pa
 		return err;
 	comm = calloc(1, sizeof(*comm));
 	if (!comm) {
-		net_log_warning("cannot make a connection on %s: there is no memory", device->name);
+		net_log_warning("cannot create a connection on %s: no memory", device->name);
 		net_device_release(device);
 		return -ENOMEM;
 	}
@@ -130,7 +130,7 @@ int net_comm_create(struct net_device *device, int dev, bool is_sender, int n_pa
 	err = make_queues(comm);
 	if (err) {
 		net_log_warning(
-			"cannot make a connection on %s: %s", device->name, frl_last_error());
+			"cannot create a connection on %s: %s", device->name, frl_last_error());
 		net_comm_destroy(comm);
 		return err;
 	}

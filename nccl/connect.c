@@ -80,30 +80,27 @@ static struct {
 static int check_handle(const struct net_handle *handle)
 {
 	if (handle->magic != SETUP_MAGIC) {
-		net_log_warning(
-			"what the peer sent is no handle of this plugin: all ranks must use "
-			"it, check NCCL_NET_PLUGIN and NCCL_NET on the other hosts");
+		net_log_warning("the peer sent no handle of this plugin: all ranks must use it; "
+				"check NCCL_NET_PLUGIN and NCCL_NET on the other hosts");
 		return -EPROTO;
 	}
 	/* Check the version first: other releases may place all other fields elsewhere. */
 	if (handle->version != SETUP_VERSION) {
-		net_log_warning("the peer's plugin speaks version %u of the protocol, this one %d: "
-				"install the same release on all hosts",
+		net_log_warning("the peer's plugin has protocol version %u, this one %d: install "
+				"the same release on all hosts",
 			handle->version, SETUP_VERSION);
 		return -EPROTO;
 	}
 	if (handle->n_rails < 1 || handle->n_rails > NET_MAX_RAILS || handle->n_qps < 1 ||
 		handle->n_qps > NET_MAX_QPS ||
 		!memchr(handle->daemon_address, '\0', sizeof(handle->daemon_address))) {
-		net_log_warning("the handle that the peer sent is damaged: %u ports with %u queue "
-				"pairs each",
+		net_log_warning("the peer's handle is damaged: %u ports with %u queue pairs each",
 			handle->n_rails, handle->n_qps);
 		return -EPROTO;
 	}
 	if (handle->state) {
-		net_log_warning(
-			"connect() was called again for a connection that was given up: its "
-			"communicator has ended, or NCCL had not called for %d s",
+		net_log_warning("connect() was called for an abandoned connection: its "
+				"communicator has ended, or NCCL had not called for %d s",
 			CALLS_MS / 1000);
 		return -ECONNABORTED;
 	}
@@ -260,8 +257,8 @@ static bool abandon_uncalled(struct cleanup *cleanup)
 	all.is_watched = !is_over;
 	pthread_mutex_unlock(&all.lock);
 	if (due)
-		net_log_warning("a connection was given up while it was set up: NCCL has not "
-				"called connect() for %d s",
+		net_log_warning(
+			"connection setup was abandoned: NCCL has not called connect() for %d s",
 			CALLS_MS / 1000);
 	abandon_all(due);
 	return is_over;
@@ -290,7 +287,7 @@ static int begin(struct net_context *context, struct net_device *device, int dev
 		return err;
 	connecting = calloc(1, sizeof(*connecting));
 	if (!connecting) {
-		net_log_warning("cannot connect %s: there is no memory", device->name);
+		net_log_warning("cannot connect %s: no memory", device->name);
 		return -ENOMEM;
 	}
 	connecting->is_busy = connecting->is_called = true;
@@ -317,9 +314,9 @@ static int check_reachable(const struct connecting *connecting)
 	for (int i = 0; *connecting->opening.host && i < device->n_rails; i++) {
 		if (!net_port_at(device, i)->attr.local_fabric)
 			continue;
-		net_log_warning("cannot connect to %s: device %s leads to processes of this host "
-				"only; name a port between the hosts in FERRULE_DEVICES, or set "
-				"NCCL_NET_PLUGIN=none",
+		net_log_warning(
+			"cannot connect to %s: device %s reaches only this host; name a port "
+			"between the hosts in FERRULE_DEVICES, or set NCCL_NET_PLUGIN=none",
 			connecting->opening.host, device->name);
 		return -EHOSTUNREACH;
 	}
@@ -393,7 +390,7 @@ static bool is_listener_unknown(
 		return false;
 	spent_ns = time_budget_spend(&connecting->unknown, step_ns, net_now_ns());
 	if (!connecting->has_warned && spent_ns >= (uint64_t)WARN_AFTER_MS * NS_PER_MS) {
-		net_log_warning("connecting %s goes on for %d s: %s",
+		net_log_warning("still connecting %s, for up to %d s: %s",
 			connecting->comm->device->name, UNKNOWN_MS / 1000, why);
 		connecting->has_warned = true;
 	}
@@ -445,7 +442,7 @@ static int step_path(struct connecting *connecting, int index, char *why)
 			is_unanswered(connecting, index, err))) {
 		if (err == -ETIMEDOUT)
 			net_log_warning(
-				"connecting %s goes on: %s", connecting->comm->device->name, why);
+				"still connecting %s: %s", connecting->comm->device->name, why);
 		err = schedule_retry(connecting, index);
 		if (err)
 			snprintf(why, WHY, "%s", frl_last_error());
@@ -456,7 +453,7 @@ static int step_path(struct connecting *connecting, int index, char *why)
 	frl_conn_private_data(path->conn, &welcome, sizeof(welcome));
 	if (welcome.magic != SETUP_MAGIC) {
 		snprintf(
-			why, WHY, "what listens there is not this plugin: it welcomes differently");
+			why, WHY, "the listener is not this plugin: its answer has another format");
 		return -EPROTO;
 	}
 	path->is_up = true;

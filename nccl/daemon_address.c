@@ -96,8 +96,7 @@ static void start_query(void)
 	query.is_running = !err;
 	query.err = -err;
 	query.failed_ns = net_now_ns();
-	snprintf(query.why, sizeof(query.why), "there can be no further thread: %s",
-		frl_strerror(-err));
+	snprintf(query.why, sizeof(query.why), "cannot create a thread: %s", frl_strerror(-err));
 }
 
 /* With the lock held. */
@@ -137,7 +136,7 @@ int net_daemon_address(bool waits_long, char address[FRL_PLACE_SIZE], char *why,
 		err = -ETIMEDOUT;
 		snprintf(why, size,
 			"the control daemon of this host does not answer: is the host overloaded? "
-			"\"ferrulectl doctor\" looks at the daemon");
+			"check the daemon with \"ferrulectl doctor\"");
 	} else {
 		err = query.err;
 		snprintf(why, size, "%s", query.why);

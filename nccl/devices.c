@@ -282,20 +282,21 @@ int net_properties(int dev, struct net_properties *ret_properties)
 static int check_rails(const int *devices, int n)
 {
 	if (n < 1 || n > NET_MAX_RAILS || all.n_devices == NET_MAX_DEVICES) {
-		net_log_warning("cannot fuse %d devices: 1 to %d go together, and %d devices are "
-				"the most",
-			n, NET_MAX_RAILS, NET_MAX_DEVICES);
+		net_log_warning(
+			"cannot fuse %d devices: 1 to %d can be fused, and %d devices can exist", n,
+			NET_MAX_RAILS, NET_MAX_DEVICES);
 		return NCCL_INVALID_USAGE;
 	}
 	for (int i = 0; i < n; i++) {
 		if (devices[i] < 0 || devices[i] >= all.n_ports) {
 			net_log_warning(
-				"cannot fuse device %d: it is none, or fused itself", devices[i]);
+				"cannot fuse device %d: it does not exist, or is fused already",
+				devices[i]);
 			return NCCL_INVALID_USAGE;
 		}
 		for (int k = 0; k < i; k++) {
 			if (devices[k] == devices[i]) {
-				net_log_warning("device %d is to be fused with itself", devices[i]);
+				net_log_warning("cannot fuse device %d with itself", devices[i]);
 				return NCCL_INVALID_USAGE;
 			}
 		}
@@ -372,7 +373,7 @@ static void close_port(struct net_port *port)
 	else if (!net_gpu_resources_free(port) || frl_pd_destroy(port->pd))
 		why = frl_last_error();
 	if (why) {
-		net_log_warning("%s stays open, and its memory in use: %s", port->info.name, why);
+		net_log_warning("%s stays open with its memory: %s", port->info.name, why);
 		return;
 	}
 	port->pd = NULL;
@@ -393,8 +394,8 @@ static int open_device(
 	err = frl_device_open(config, ret);
 	if (!is_default || (err != -ENOMEM && err != -ENOTSUP))
 		return err;
-	net_log_warning("%s has no %d packet buffers for UNPACK, and does without (FRL_HELD_FRAMES "
-			"says how many there are to be): %s",
+	net_log_warning("%s has no room for %d packet buffers and works without UNPACK; set a "
+			"smaller FRL_HELD_FRAMES: %s",
 		info->name, UNPACK_FRAMES, frl_last_error());
 	config->held_frames = 0;
 	return frl_device_open(config, ret);
@@ -403,8 +404,8 @@ static int open_device(
 static void take_speed(struct net_port *port)
 {
 	if (!port->attr.speed_mbps)
-		net_log_info("the speed of %s is not known: NCCL is told %d Mbit/s, speed=MBIT in "
-			     "FERRULE_DEVICES says another",
+		net_log_info("the speed of %s is unknown: NCCL gets %d Mbit/s; set speed=MBIT in "
+			     "FERRULE_DEVICES",
 			port->info.name, UNKNOWN_MBPS);
 	atomic_store(&port->speed_mbps,
 		port->attr.speed_mbps ? (int)port->attr.speed_mbps : UNKNOWN_MBPS);

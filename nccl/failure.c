@@ -48,8 +48,8 @@ int net_comm_fail(struct comm *comm, int err, const char *format, ...)
 int net_comm_protocol_error(struct comm *comm)
 {
 	return net_comm_fail(comm, -EPROTO,
-		"what the peer sends makes no sense: do both ends have the same release of the "
-		"plugin?");
+		"the peer violates the plugin's protocol: do both ends have the same release of "
+		"the plugin?");
 }
 
 static int error_of(enum frl_wc_status status)
@@ -117,7 +117,7 @@ static void explain(struct comm *comm, struct path *path, char *text, size_t siz
 	int err;
 
 	if (atomic_load(&comm->is_stopped)) {
-		snprintf(text, size, "memory of a request that is under way was deregistered");
+		snprintf(text, size, "memory of a pending request was deregistered");
 		return;
 	}
 	err = path->conn ? frl_conn_test(path->conn) : 0;

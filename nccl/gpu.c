@@ -45,7 +45,7 @@ void net_gpus_query(struct net_gpus *ret_gpus)
 	frl_gpu_list_free(infos);
 	if (!usable) {
 		gpus.exports_dmabuf = gpus.has_peermem = gpus.has_kernels = false;
-		note_reason(&gpus, "there is no GPU that can be used");
+		note_reason(&gpus, "no GPU is usable");
 	}
 	*ret_gpus = gpus;
 }
@@ -69,8 +69,8 @@ bool net_port_may_use_gpus(const struct port_info *port)
 void net_port_explain_setting(const struct port_info *port)
 {
 	if (net_settings()->gpu == NET_GPU_ALWAYS)
-		net_log_warning("%s takes no memory of GPUs, though FERRULE_GPU=%s: with "
-				"FRL_GPU_TIER=%s there is no way for it",
+		net_log_warning("%s does not accept GPU memory, though FERRULE_GPU=%s: "
+				"FRL_GPU_TIER=%s excludes all ways to access it",
 			port->name, net_gpu_setting(), net_settings()->gpu_tier);
 }
 
@@ -108,10 +108,10 @@ static const char *reason_of(const struct port_info *port, const struct net_gpus
 	if (!port->is_hardware && gpus->has_kernels)
 		return "CUDA loads modules lazily, which can deadlock with NCCL's kernels: set "
 		       "CUDA_MODULE_LOADING=EAGER before the process starts, or FERRULE_GPU=force "
-		       "to take it all the same";
+		       "to accept the risk";
 	if (*gpus->why_not && !(port->is_hardware && gpus->exports_dmabuf))
 		return gpus->why_not;
-	return "its driver takes no dma-buf here, and nvidia-peermem is not there for it";
+	return "its driver does not accept dma-bufs, and nvidia-peermem does not serve it";
 }
 
 /* Warns once in a process: net_flush() calls the driver. */
@@ -134,7 +134,7 @@ void net_port_set_gpus(struct port_info *port, const struct net_gpus *gpus)
 		port->pointers |= NCCL_PTR_CUDA;
 	if (!(port->pointers & NCCL_PTR_CUDA)) {
 		if (net_settings()->gpu == NET_GPU_ALWAYS)
-			net_log_warning("%s takes no memory of GPUs, though FERRULE_GPU=%s: %s",
+			net_log_warning("%s does not accept GPU memory, though FERRULE_GPU=%s: %s",
 				port->name, net_gpu_setting(), reason_of(port, gpus));
 		return;
 	}
@@ -142,8 +142,8 @@ void net_port_set_gpus(struct port_info *port, const struct net_gpus *gpus)
 	if (port->needs_flush && gpus->is_lazy)
 		warn_of_flushes(port);
 	if (!port->is_hardware && gpus->is_lazy)
-		net_log_info("%s takes memory of GPUs by FERRULE_GPU=force, though CUDA loads "
-			     "modules lazily: the job may hang",
+		net_log_info("%s accepts GPU memory because of FERRULE_GPU=force, though CUDA "
+			     "loads modules lazily: the job may hang",
 			port->name);
 	/*
 	 * With LL128 NCCL polls flags inside the data, but kernels do not write the data in order.
@@ -178,12 +178,11 @@ static bool all_gpus_reach_host(char *why, size_t size)
 	reach = frl_gpu_list(&infos, &n) == 0 && n && infos[0].ordinal >= 0;
 	if (!reach)
 		snprintf(why, size, "%s",
-			n ? infos[0].reason : "there is no GPU, or no memory to look");
+			n ? infos[0].reason : "no GPU is present, or no memory to list them");
 	for (size_t i = 0; i < n && reach; i++) {
 		reach = reaches_host(infos[i].ordinal);
 		if (!reach)
-			snprintf(why, size, "GPU %d does not reach memory of the host",
-				infos[i].ordinal);
+			snprintf(why, size, "GPU %d cannot access host memory", infos[i].ordinal);
 	}
 	frl_gpu_list_free(infos);
 	return reach;
@@ -194,7 +193,7 @@ static bool can_unpack(const struct port_info *ports, int n, char *why, size_t s
 	for (int i = 0; i < n; i++) {
 		if (!ports[i].is_hardware)
 			continue;
-		snprintf(why, size, "%s is an RDMA NIC, which has no packets to show",
+		snprintf(why, size, "%s is an RDMA NIC, which does not expose packets",
 			ports[i].name);
 		return false;
 	}
@@ -219,8 +218,8 @@ void net_ports_choose_unpack(struct port_info *ports, int n)
 		net_log_warning("UNPACK is off, though FERRULE_UNPACK=1: %s", why);
 		return;
 	}
-	net_log_info("UNPACK is on: NCCL's kernels fetch what comes out of its packets, as %s. It "
-		     "needs NCCL_NET_GDR_LEVEL=SYS and, unless FERRULE_GPU=1, NCCL_NET_GDR_READ=0",
+	net_log_info("UNPACK is on: NCCL's kernels fetch payload out of packets, as %s. It needs "
+		     "NCCL_NET_GDR_LEVEL=SYS and, unless FERRULE_GPU=1, NCCL_NET_GDR_READ=0",
 		net_settings()->unpack_why);
 	for (int i = 0; i < n; i++) {
 		ports[i].unpacks = true;

@@ -82,8 +82,8 @@ void net_gpu_resources_add(struct net_port *port, const void *data, size_t size)
 	if (!err)
 		err = prepare(port, gpu);
 	if (err)
-		net_log_warning("%s gives up a GPU with the last of its memory, which may wait for "
-				"NCCL's kernels: %s",
+		net_log_warning("%s frees its resources for a GPU with the GPU's last region, "
+				"which may wait for NCCL's kernels: %s",
 			port->info.name, frl_last_error());
 	gpu_release(gpu);
 }
@@ -110,8 +110,8 @@ static int prepare_device(struct net_device *device, bool is_only, struct gpu *g
 		return err;
 	err = prepare(net_port_at(device, 0), gpu);
 	if (err)
-		net_log_warning("%s is not set up for GPU %d yet, which is tried again when its "
-				"memory is registered: %s",
+		net_log_warning("%s has no resources for GPU %d yet; registration of the GPU's "
+				"memory tries again: %s",
 			device->name, gpu->ordinal, frl_last_error());
 	net_device_release(device);
 	return err;
@@ -131,7 +131,7 @@ void net_gpu_resources_add_current(bool retry)
 			(!retry && atomic_load(&port->has_no_gpu_resources)))
 			continue;
 		if (!gpu && gpu_hold_current(&gpu))
-			net_log_warning("no GPU is set up yet: %s", frl_last_error());
+			net_log_warning("no resources for GPUs yet: %s", frl_last_error());
 		if (!gpu)
 			return;
 		atomic_store(&port->has_no_gpu_resources, prepare_device(device, n == 1, gpu) != 0);

@@ -105,7 +105,7 @@ static int deregister_now(struct net_port *port, struct frl_mr *mr)
 	int err = net_dereg_within(port, mr, BUSY_NS);
 
 	if (err)
-		net_log_warning("memory of a GPU cannot be deregistered, and must not be freed: %s",
+		net_log_warning("cannot deregister GPU memory, which must not be freed: %s",
 			frl_last_error());
 	return err;
 }
@@ -137,11 +137,10 @@ static int registration_free(struct registration *registration)
  * serves neither sends nor receives for which no packet buffers are left. */
 static void explain_unpack(const struct comm *comm)
 {
-	net_log_warning("memory of a GPU cannot be registered for %s %s: FERRULE_UNPACK=1 is for "
-			"what NCCL's kernels fetch out of packets; set %sFERRULE_GPU=1, so that "
-			"Ferrule's move the rest",
+	net_log_warning("cannot register GPU memory for %s %s: FERRULE_UNPACK=1 covers only "
+			"receives that NCCL's kernels unpack; set %sFERRULE_GPU=1",
 		comm->is_sender ? "sending over" : "receiving from", comm->device->name,
-		comm->is_sender ? "NCCL_NET_GDR_READ=0, or " : "what the line before says, or ");
+		comm->is_sender ? "NCCL_NET_GDR_READ=0, or " : "what the previous line says, or");
 }
 
 static bool takes(const struct comm *comm, int type)
@@ -154,12 +153,12 @@ static bool takes(const struct comm *comm, int type)
 	if (type == NCCL_PTR_CUDA && net_device_unpacks(device))
 		explain_unpack(comm);
 	else if (is_gpu)
-		net_log_warning("memory of a GPU, of type %d, cannot be registered with %s: its "
-				"ptrSupport is %d (see FERRULE_GPU)",
+		net_log_warning("cannot register GPU memory of type %d with %s: its ptrSupport is "
+				"%d (see FERRULE_GPU)",
 			type, device->name, NCCL_PTR_HOST | net_device_pointers(device));
 	else
-		net_log_warning("memory of type %d cannot be registered: there is that of the host "
-				"(%d) and that of GPUs (%d)",
+		net_log_warning("cannot register memory of type %d: it must be host memory (%d) or "
+				"GPU memory (%d)",
 			type, NCCL_PTR_HOST, NCCL_PTR_CUDA);
 	return false;
 }
@@ -194,7 +193,7 @@ int net_register(struct comm *comm, void *data, size_t size, int type,
 		return NCCL_INVALID_USAGE;
 	registration = calloc(1, sizeof(*registration));
 	if (!registration) {
-		net_log_warning("there is no memory for a registration");
+		net_log_warning("no memory for a registration");
 		return NCCL_SYSTEM_ERROR;
 	}
 	registration->device = comm->device;
@@ -233,7 +232,8 @@ int net_flush(const struct registration *registration)
 	if (registration && registration->flushed)
 		err = frl_mr_flush(registration->flushed);
 	if (err)
-		net_log_warning("cannot flush what has come to a GPU: %s", frl_last_error());
+		net_log_warning(
+			"cannot flush data received in a GPU's memory: %s", frl_last_error());
 	return net_result_of(err);
 }
 

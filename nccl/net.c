@@ -40,10 +40,10 @@ static const char *progress_of(const struct port_info *info)
 static const char *memory_of(const struct port_info *info)
 {
 	if (info->unpacks)
-		return "the host and GPUs (NCCL's kernels unpack what comes)";
+		return "the host and GPUs (NCCL's kernels unpack it)";
 	if (!info->pointers)
 		return "the host";
-	return info->is_hardware ? "the host and GPUs (the NIC reaches it)"
+	return info->is_hardware ? "the host and GPUs (the NIC accesses it)"
 				 : "the host and GPUs (kernels move it)";
 }
 
@@ -58,14 +58,12 @@ static const char *speed_of(const struct port_info *info, char *text, size_t siz
 static void warn_of_order(void)
 {
 	if (net_settings()->nccl.protocols.forces_ll128 && net_devices_receive_on_host())
-		net_log_warning("NCCL_PROTO forces LL128 (^LL does, too): where no NIC writes into "
-				"memory of GPUs data may be wrong, since LL128 reads it before it "
-				"is complete. Exclude LL128");
+		net_log_warning("NCCL_PROTO forces LL128 (so does ^LL), which may read incomplete "
+				"data where no NIC writes into GPU memory. Exclude LL128");
 	if (net_settings()->is_relaxed)
 		net_log_warning(
-			"FRL_RELAXED_ORDERING=on lets a NIC write the end of a line before "
-			"its beginning: data of NCCL's protocols LL and LL128 may be wrong. "
-			"Leave it at auto, or set NCCL_PROTO=Simple");
+			"FRL_RELAXED_ORDERING=on lets a NIC reorder writes: LL and LL128 may read "
+			"incomplete data. Leave it at auto, or set NCCL_PROTO=Simple");
 }
 
 /* Logs the devices and settings, once. */
@@ -158,7 +156,7 @@ int net_init(const struct net_config *config, nccl_log_fn log, nccl_profiler_fn 
 
 	net_log_to(log);
 	if (ret_context && !context) {
-		net_log_warning("there is no memory for a communicator");
+		net_log_warning("no memory for a communicator");
 		return NCCL_SYSTEM_ERROR;
 	}
 	pthread_mutex_lock(&contexts_lock);
@@ -213,7 +211,7 @@ void net_warn_of_name(const struct nccl_net_v11 *table)
 	if (library)
 		dlclose(library);
 	if (!is_here && !net_settings()->keeps_plugin && !atomic_flag_test_and_set(&has_warned))
-		net_log_warning("NCCL forgets NCCL_NET_PLUGIN with its last communicator, and %s: "
+		net_log_warning("NCCL drops NCCL_NET_PLUGIN with its last communicator, and %s: "
 				"set NCCL_NET_PLUGIN_REF_COUNT=1 if more communicators follow",
 			library ? "another libnccl-net.so is loaded" : "finds no libnccl-net.so");
 }

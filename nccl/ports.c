@@ -185,8 +185,8 @@ static int find_hardware(
 		if (!all && !is_wanted(infos[i].name, wanted))
 			continue;
 		if (all && finding->n == NET_MAX_PORTS) {
-			net_log_warning("there are more than %d ports: %s and those behind it are "
-					"left out, FERRULE_DEVICES chooses",
+			net_log_warning("there are more than %d ports: %s and later ones are "
+					"ignored; choose ports by FERRULE_DEVICES",
 				NET_MAX_PORTS, infos[i].name);
 			break;
 		}
@@ -201,7 +201,8 @@ static int find_hardware(
 	}
 	frl_device_list_free(infos);
 	if (!err && found > 1 && *options->ip)
-		return bad_item(finding, wanted, "which of its ports has that address? name one");
+		return bad_item(
+			finding, wanted, "the address needs one port of the device: name the port");
 	return err || found ? err : -ENODEV;
 }
 
@@ -269,7 +270,7 @@ static int add_dpdk(struct finding *finding, const char *devargs, const struct p
 		return bad_item(finding, devargs, "that is too long");
 	if (!*port->ip)
 		return bad_item(finding, devargs,
-			"a port of DPDK needs an address of its own: ip=10.1.1.1/24 behind it");
+			"a DPDK port needs an address of its own: append ip=10.1.1.1/24");
 	describe_software(port);
 	take(finding);
 	return 0;
@@ -292,13 +293,13 @@ static int add_item(struct finding *finding, char *item)
 	for (char *word; (word = strtok_r(NULL, " \t", &save));)
 		if (take_option(&options, word))
 			return bad_item(finding, word,
-				"behind a port stand ip=ADDRESS/BITS, gateway=ADDRESS or "
+				"a port's options are ip=ADDRESS/BITS, gateway=ADDRESS and "
 				"speed=MBIT");
 	if (strncmp(port, "verbs:", 6) == 0 && !*options.gateway)
 		return find_hardware(finding, port, &options);
 	if ((*options.ip || *options.gateway) && has_addresses(port))
 		return bad_item(finding, port,
-			"its addresses are not said here, but one port of hardware takes ip=");
+			"FERRULE_DEVICES sets ip= and gateway= only for one port of hardware");
 	if (strcmp(port, "local") == 0)
 		return add_local(finding, options.speed_mbps);
 	if (strcmp(port, "verbs") == 0)
@@ -340,8 +341,8 @@ static int find_any(struct finding *finding, bool offers_local)
 	if (offers_local)
 		return add_local(finding, 0);
 	snprintf(finding->why, finding->size,
-		"there is no RDMA device, and the local fabric is offered only where it is asked "
-		"for: by NCCL_NET_PLUGIN=ferrule, or FERRULE_DEVICES=local");
+		"there is no RDMA device; for the local fabric set NCCL_NET_PLUGIN=ferrule or "
+		"FERRULE_DEVICES=local");
 	return -ENODEV;
 }
 

@@ -174,7 +174,7 @@ static int match(struct comm *comm, struct group *group, int part, struct reques
 	request->send.part = (uint8_t)part;
 	if (request->send.buffer.size > request->send.target.size)
 		return net_comm_fail(comm, -EMSGSIZE,
-			"a message of %zu bytes, tag 0x%x, is for a receive of %llu",
+			"a message of %zu bytes, tag 0x%x, exceeds its receive of %llu bytes",
 			request->send.buffer.size, (unsigned)request->send.buffer.tag,
 			(unsigned long long)request->send.target.size);
 	divide(request, comm);

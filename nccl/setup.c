@@ -31,9 +31,8 @@ int net_check_class(int traffic_class)
 	if (traffic_class == NCCL_TRAFFIC_CLASS_UNDEFINED ||
 		(traffic_class >= 0 && traffic_class <= UINT8_MAX))
 		return 0;
-	net_log_warning(
-		"the traffic class %d that NCCL was configured with (trafficClass) is none: "
-		"0 to %d, of which the upper six bits are the DSCP",
+	net_log_warning("NCCL's traffic class %d (trafficClass) is invalid: use 0 to %d, of which "
+			"the upper six bits are the DSCP",
 		traffic_class, UINT8_MAX);
 	return -EINVAL;
 }

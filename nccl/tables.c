@@ -74,7 +74,7 @@ int table_isend_v10(
 
 int table_bad_count(int n)
 {
-	net_log_warning("a receive of %d messages: it may be of 1 to %d", n, NET_MAX_RECEIVES);
+	net_log_warning("a receive of %d messages: 1 to %d are supported", n, NET_MAX_RECEIVES);
 	return NCCL_INVALID_ARGUMENT;
 }
 
@@ -146,7 +146,7 @@ static void warn_of_unpack(const char *version)
 
 	if (!atomic_flag_test_and_set(&has_warned))
 		net_log_warning(
-			"UNPACK is off, though FERRULE_UNPACK=1: this NCCL takes %s", version);
+			"UNPACK is off, though FERRULE_UNPACK=1: this NCCL uses %s", version);
 }
 
 /* Since v9 a receive states whether its protocol is LL or LL128. This is needed if only a tuner
@@ -157,9 +157,9 @@ static bool can_unpack(const struct net_properties *net, int version)
 
 	if (!net->unpacks || (version >= 7 && !needs_tuner) || version >= 9)
 		return net->unpacks;
-	warn_of_unpack(version < 7
-			? "table v6, and 2.19 is the first that can"
-			: "table v7 or v8, and can without a tuner only: NCCL_PROTO=Simple");
+	warn_of_unpack(version < 7 ? "table v6; NCCL 2.19 is the first that unpacks"
+				   : "table v7 or v8, which unpacks only without a tuner: set "
+				     "NCCL_PROTO=Simple");
 	return false;
 }
 

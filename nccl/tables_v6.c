@@ -84,7 +84,7 @@ static int accept_v6(void *listen_comm, void **recv_comm)
 
 static int bad_size(int size)
 {
-	net_log_warning("%d is no size", size);
+	net_log_warning("%d is not a valid size", size);
 	return NCCL_INVALID_ARGUMENT;
 }
 

@@ -11,7 +11,7 @@ static int open_tuner(
 	*ctx = net_tuner_open(comm_id, for_unpack, n_nodes);
 	if (*ctx)
 		return NCCL_SUCCESS;
-	net_log_warning("there is no memory for a communicator's tuner");
+	net_log_warning("no memory for a communicator's tuner");
 	return NCCL_SYSTEM_ERROR;
 }
 

@@ -111,7 +111,7 @@ static void give_shares_back(struct unpack *unpack)
 		if (!unpack->shares[i])
 			continue;
 		if (frl_fragments_destroy(unpack->shares[i]))
-			net_log_warning("packet buffers of %s stay taken: %s", port->info.name,
+			net_log_warning("packet buffers of %s stay in use: %s", port->info.name,
 				frl_last_error());
 		else
 			atomic_fetch_sub(&port->held_frames, unpack->frames);
@@ -153,8 +153,8 @@ static int choose_least(const struct comm *comm, char *why, size_t size)
 
 	if (frames > NCCL_UNPACK_PIECES) {
 		snprintf(why, size,
-			"NCCL's receives are of up to %zu bytes, %llu packets of %u bytes, and its "
-			"kernels take %d: set a larger MTU, or a smaller NCCL_BUFFSIZE",
+			"receives of up to %zu bytes need %llu packets of %u bytes, but NCCL's "
+			"kernels take %d: set a larger MTU or a smaller NCCL_BUFFSIZE",
 			slice, (unsigned long long)frames, comm->path_mtu, NCCL_UNPACK_PIECES);
 		return -EMSGSIZE;
 	}
@@ -200,7 +200,7 @@ static int make_lists(struct unpack *unpack, char *why, size_t size)
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (list == MAP_FAILED) {
-		snprintf(why, size, "there is no memory for lists of packets");
+		snprintf(why, size, "no memory for lists of packets");
 		return -ENOMEM;
 	}
 	unpack->lists = list;
@@ -236,10 +236,9 @@ static int check_tuner(const struct comm *comm, char *why, size_t size)
 		net_tuner_is_used(comm->has_comm_id ? &comm->comm_id : NULL))
 		return 0;
 	snprintf(why, size,
-		"NCCL does not use Ferrule's tuner, as it has loaded another one "
-		"(NCCL_TUNER_PLUGIN, libnccl-tuner.so), connects too early "
-		"(NCCL_RUNTIME_CONNECT=0, NCCL_CUMEM_ENABLE=0) or has all ranks on one host: "
-		"set NCCL_PROTO=Simple");
+		"NCCL does not use Ferrule's tuner (NCCL_TUNER_PLUGIN, libnccl-tuner.so, "
+		"NCCL_RUNTIME_CONNECT=0, NCCL_CUMEM_ENABLE=0, or all ranks on one host): set "
+		"NCCL_PROTO=Simple");
 	return -ENOTSUP;
 }
 
@@ -275,13 +274,13 @@ struct unpack *net_unpack_for(struct comm *comm, const void *data, size_t size)
 	unpack->is_refused = make(comm, data, size, why, sizeof(why)) != 0;
 	if (unpack->is_refused) {
 		net_log_warning(
-			"a connection to %s is without UNPACK: %s", comm->device->name, why);
+			"a connection to %s works without UNPACK: %s", comm->device->name, why);
 		return NULL;
 	}
 	unpack->device.type = NCCL_DEVICE_UNPACK;
 	unpack->device.handle = (void *)(uintptr_t)unpack->block->handle_address;
-	net_log_info("a connection to %s: NCCL's kernels unpack what comes, up to %u packets at a "
-		     "time",
+	net_log_info(
+		"a connection to %s: NCCL's kernels unpack receives, up to %u packets at a time",
 		comm->device->name, unpack->frames);
 	return unpack;
 }
@@ -373,12 +372,12 @@ int net_unpack_check(const struct comm *comm, int n, const struct net_buffer *bu
 	uint64_t frames, most;
 
 	if (n > 1)
-		return refuse(comm, "it is of several messages, and maxRecvs is 1");
+		return refuse(comm, "it has several messages, but maxRecvs is 1");
 	if (buffer->registration->unpack != comm->unpack)
 		return refuse(comm, "its memory was registered for another connection");
 	if (buffer->is_optional)
 		return refuse(comm,
-			"it is of protocol LL or LL128, of which NCCL unpacks nothing: set "
+			"it uses protocol LL or LL128, which NCCL does not unpack: set "
 			"NCCL_PROTO=Simple");
 	frames = frames_for(comm, buffer->size);
 	most = comm->unpack->frames < NCCL_UNPACK_PIECES ? comm->unpack->frames
@@ -386,8 +385,8 @@ int net_unpack_check(const struct comm *comm, int n, const struct net_buffer *bu
 	if (frames <= most)
 		return NCCL_SUCCESS;
 	snprintf(text, sizeof(text),
-		"%zu bytes may take %llu packets of %u bytes, and there are %llu for a "
-		"connection: set a smaller NCCL_BUFFSIZE, or a larger MTU%s",
+		"%zu bytes may need %llu packets of %u bytes, but a connection has %llu: set a "
+		"smaller NCCL_BUFFSIZE, or a larger MTU%s",
 		buffer->size, (unsigned long long)frames, comm->path_mtu, (unsigned long long)most,
 		comm->unpack->frames < MOST_SLICES * comm->unpack->least ? " or FRL_HELD_FRAMES"
 									 : "");
@@ -427,8 +426,8 @@ static void look_at_alignment(
 	uint64_t place = is_full ? pieces[0].src | pieces[0].dst : 0;
 
 	if (place % FAST && !atomic_flag_test_and_set(&has_warned))
-		net_log_info("packets' payload lies at multiples of %llu bytes, so NCCL's kernels "
-			     "fetch it slowly: 16 is what they need, which VLANs and IPv6 prevent",
+		net_log_info("payload lies at multiples of %llu bytes, so NCCL's kernels fetch it "
+			     "slowly: they need 16, which VLANs and IPv6 prevent",
 			(unsigned long long)(place & -place));
 }
 
@@ -474,17 +473,17 @@ static int publish(struct comm *comm, struct slot *slot, uint64_t got)
 		return 0;
 	if (slot->state == SLOT_LOST)
 		return net_comm_fail(
-			comm, -ECANCELED, "memory of a request that is under way was deregistered");
+			comm, -ECANCELED, "memory of a pending request was deregistered");
 	err = write_pieces(unpack, slot, pieces, &n, &bytes);
 	if (err == -ENODEV)
 		return net_comm_fail(comm, err,
-			"the GPU does not reach packet buffers any more: was its context reset?");
+			"the GPU cannot access packet buffers any more: was its context reset?");
 	if (!err && bytes != got)
 		err = -EBADMSG;
 	if (err)
 		return net_comm_fail(comm, err,
-			"of a message of %llu bytes %llu are in packets, in %llu pieces: its "
-			"sender is no plugin of this kind",
+			"a message of %llu bytes has %llu bytes in packets, in %llu pieces: its "
+			"sender is not this plugin",
 			(unsigned long long)got, (unsigned long long)bytes, (unsigned long long)n);
 	look_at_alignment(pieces, n, comm->path_mtu);
 	/* Release order: a kernel that reads the count also sees the pieces. */

@@ -336,7 +336,7 @@ in_host() {
 }
 
 is_unpacked() {
-	grep -qF "NCCL's kernels unpack what comes, up to" "$temp/$1"-*.log
+	grep -qF "NCCL's kernels unpack receives, up to" "$temp/$1"-*.log
 }
 
 # unpacked NAME: NCCL's kernels have fetched what came.

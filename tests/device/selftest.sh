@@ -308,7 +308,7 @@ if [ "${FERRULE_UNPACK:-}" ] && [ "$proto" = LL ] && [ "$scenario" != no-tuner ]
 fi
 say "AllReduce: 4096 Bytes -> Algo RING proto $proto channel{Lo..Hi}={0..0}"
 [ "${FERRULE_UNPACK:-0}${NCCL_NET_GDR_LEVEL:-}" != 1SYS ] ||
-	say "NET/Ferrule : a connection to x: NCCL's kernels unpack what comes, up to 9 packets"
+	say "NET/Ferrule : a connection to x: NCCL's kernels unpack receives, up to 9 packets"
 case " $* " in
 *" --lives 2 "*)
 	if [ "$scenario" = forgotten ]; then

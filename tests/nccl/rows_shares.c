@@ -66,7 +66,7 @@ static void refuse_far(struct side *side, const struct slots *slots)
 			NCCL_INVALID_USAGE,
 		"memory was registered whose packets no kernel finds");
 	REQUIRE(!unpack_is_on(recv), "it is on");
-	REQUIRE(harness_has_warned("too far from others"), "nobody says why");
+	REQUIRE(harness_has_warned("outside of its window"), "nobody says why");
 	MUST(plugin_close_send(side->net, send));
 	MUST(plugin_close_recv(side->net, recv));
 }

@@ -307,7 +307,7 @@ static void limit_recv(struct side *side)
 	slots_create(&slots, 2, large);
 	slots_register(&slots, side, comm);
 	refuse(side, comm, 1, &slots, large, NULL, "6291456 bytes.*NCCL_BUFFSIZE");
-	refuse(side, comm, 2, &slots, SMALL, NULL, "several messages, and maxRecvs is 1");
+	refuse(side, comm, 2, &slots, SMALL, NULL, "several messages, but maxRecvs is 1");
 	refuse(side, side->comms[1], 1, &slots, SMALL, NULL, "registered for another connection");
 	if (side->net->version >= 9)
 		refuse(side, comm, 1, &slots, SMALL, NCCL_OPTIONAL_RECV_COMPLETION,

@@ -31,7 +31,7 @@ static const struct row {
 	{ NULL, "mapped", "verbs:nic0", NULL, 0, 0, NULL },
 	/* No dma-buf. */
 	{ NULL, NULL, "verbs:nic0", "124=0", 0, 0, NULL },
-	{ "1", NULL, "verbs:nic0", "124=0", 0, 0, "nic0 takes no memory of GPUs.*dma-buf" },
+	{ "1", NULL, "verbs:nic0", "124=0", 0, 0, "nic0 does not accept GPU memory.*dma-buf" },
 	/* It does not order a NIC's writes. */
 	{ NULL, NULL, "verbs:nic0", "118=0", PTR_GPU, 1, NULL },
 	{ NULL, NULL, "local", NULL, 0, 0, NULL },
@@ -39,12 +39,14 @@ static const struct row {
 	{ "1", NULL, "local", NULL, NCCL_PTR_CUDA, 0, NULL },
 	{ "1", "mapped", "local", "118=0", NCCL_PTR_CUDA, 0, NULL },
 	/* Too old for kernels, and just not: a T4. */
-	{ "1", NULL, "local", "75=7", 0, 0, "local takes no memory .*compute capability 7.0" },
+	{ "1", NULL, "local", "75=7", 0, 0,
+		"local does not accept GPU memory.*compute capability 7.0" },
 	{ "1", NULL, "local", "75=7,76=5", NCCL_PTR_CUDA, 0, NULL },
 	{ "1", "dma-buf", "local", NULL, 0, 0,
-		"local takes no memory of GPUs, though FERRULE_GPU=1: .*FRL_GPU_TIER=dma-buf" },
-	{ "1", "off", "local", NULL, 0, 0, "local takes no memory .*FRL_GPU_TIER=off" },
-	{ "1", "mapped", "verbs:nic0", NULL, 0, 0, "nic0 takes no memory .*FRL_GPU_TIER=mapped" },
+		"local does not accept GPU memory, though FERRULE_GPU=1: .*FRL_GPU_TIER=dma-buf" },
+	{ "1", "off", "local", NULL, 0, 0, "local does not accept GPU memory.*FRL_GPU_TIER=off" },
+	{ "1", "mapped", "verbs:nic0", NULL, 0, 0,
+		"nic0 does not accept GPU memory.*FRL_GPU_TIER=mapped" },
 };
 
 START_LOOP_TEST(pointers, ROWS(rows))
@@ -77,10 +79,11 @@ START_LOOP_TEST(pointers, ROWS(rows))
 }
 END_TEST
 
-#define IS_LAZY                                                                                  \
-	"local takes no memory of GPUs, though FERRULE_GPU=1: CUDA loads modules lazily, which " \
-	"can deadlock .*set CUDA_MODULE_LOADING=EAGER before the process starts, or "            \
-	"FERRULE_GPU=force to take it all the same$"
+#define IS_LAZY                                                                               \
+	"local does not accept GPU memory, though FERRULE_GPU=1: CUDA loads modules lazily, " \
+	"which "                                                                              \
+	"can deadlock .*set CUDA_MODULE_LOADING=EAGER before the process starts, or "         \
+	"FERRULE_GPU=force to accept the risk$"
 #define FLUSHES_LAZILY "nic0: flushes of GPU memory call CUDA, .*set CUDA_MODULE_LOADING=EAGER"
 
 /* How CUDA loads modules matters where Ferrule's kernels move the payload. */
@@ -192,7 +195,7 @@ START_TEST(no_gpu)
 	start_plugin();
 	ck_assert_int_eq(ncclNetPlugin_v12.get_properties(NIC, &is), NCCL_SUCCESS);
 	ck_assert_int_eq(is.ptr_support, NCCL_PTR_HOST);
-	expect_logged("nic0 takes no memory of GPUs, though FERRULE_GPU=1: .*(GPU|CUDA)");
+	expect_logged("nic0 does not accept GPU memory, though FERRULE_GPU=1: .*(GPU|CUDA)");
 	ck_assert_int_eq(ncclNetPlugin_v12.finalize(net), NCCL_SUCCESS);
 	fake_verbs_reset();
 }
@@ -280,7 +283,7 @@ START_TEST(failed_flush)
 	ck_assert_int_ne(ncclNetPlugin_v12.iflush(
 				 pair.receiver.comm, 1, &data, &size, &pair.receiver.mr, &request),
 		NCCL_SUCCESS);
-	expect_logged("cannot flush what has come to a GPU: .*CUDA_ERROR_UNKNOWN");
+	expect_logged("cannot flush data received in a GPU's memory: .*CUDA_ERROR_UNKNOWN");
 	fake->fail_call(NULL, 0, CUDA_SUCCESS, 0);
 	close_pair(&pair);
 	end();
@@ -414,12 +417,12 @@ START_TEST(busy)
 	mr = pair.sender.mr;
 	pair.sender.mr = NULL;
 	ck_assert_int_eq(ncclNetPlugin_v12.dereg_mr(pair.sender.comm, mr), NCCL_SYSTEM_ERROR);
-	expect_logged("cannot be deregistered, and must not be freed");
+	expect_logged("cannot deregister GPU memory, which must not be freed");
 	fake->hold(false);
 	pair.sender.memory = 0;
 	close_pair(&pair);
 	ck_assert_int_eq(ncclNetPlugin_v12.finalize(net), NCCL_SUCCESS);
-	expect_logged("local stays open, and its memory in use: ");
+	expect_logged("local stays open with its memory: ");
 }
 END_TEST
 

@@ -166,8 +166,8 @@ static const struct handle_row {
 	uint8_t value;
 	const char *says;
 } handle_rows[] = {
-	{ offsetof(struct net_handle, magic), 1, "is no handle of this plugin" },
-	{ offsetof(struct net_handle, version), SETUP_VERSION + 1, "speaks version" },
+	{ offsetof(struct net_handle, magic), 1, "no handle of this plugin" },
+	{ offsetof(struct net_handle, version), SETUP_VERSION + 1, "has protocol version" },
 	{ offsetof(struct net_handle, n_rails), 0, "is damaged" },
 	{ offsetof(struct net_handle, n_rails), NET_MAX_RAILS + 1, "is damaged" },
 	{ offsetof(struct net_handle, n_qps), 0, "is damaged" },
@@ -260,17 +260,17 @@ static const struct hello_row {
 	uint8_t value;
 	const char *says;
 } hello_rows[] = {
-	{ 0, sizeof(good_hello), 1, "not this plugin" },
-	{ 0, sizeof(good_hello) - 1, SETUP_MAGIC & 0xff, "not this plugin" },
+	{ 0, sizeof(good_hello), 1, "not from this plugin" },
+	{ 0, sizeof(good_hello) - 1, SETUP_MAGIC & 0xff, "not from this plugin" },
 	{ offsetof(struct net_hello, version), sizeof(good_hello), SETUP_VERSION + 1,
-		"of different releases" },
-	{ offsetof(struct net_hello, n_paths), sizeof(good_hello), 0, "make no sense" },
+		"have different releases" },
+	{ offsetof(struct net_hello, n_paths), sizeof(good_hello), 0, "invalid path numbers" },
 	{ offsetof(struct net_hello, n_paths), sizeof(good_hello), NET_MAX_PATHS + 1,
-		"make no sense" },
-	{ offsetof(struct net_hello, path), sizeof(good_hello), 1, "make no sense" },
-	{ offsetof(struct net_hello, n_rails), sizeof(good_hello), 0, "make no sense" },
+		"invalid path numbers" },
+	{ offsetof(struct net_hello, path), sizeof(good_hello), 1, "invalid path numbers" },
+	{ offsetof(struct net_hello, n_rails), sizeof(good_hello), 0, "invalid path numbers" },
 	{ offsetof(struct net_hello, n_rails), sizeof(good_hello), NET_MAX_RAILS + 1,
-		"make no sense" },
+		"invalid path numbers" },
 };
 
 START_LOOP_TEST(hellos, ROWS(hello_rows))
@@ -377,7 +377,7 @@ START_LOOP_TEST(writes, ROWS(write_rows))
 		ck_assert_uint_eq(memory[64 + bytes], 0);
 	} else {
 		ck_assert_int_eq(result, -1);
-		warned("what the peer sends makes no sense");
+		warned("the peer violates the plugin's protocol");
 	}
 	end();
 }
@@ -396,12 +396,12 @@ static const struct announcement_row {
 	{ 0, 1, SEND + 1, 0, NULL },
 	{ 0, 1, SEND - 1, 0, "is for a receive of 999" },
 	{ 0, 1, 0, 0, "is for a receive of 0" },
-	{ 1, 1, SEND, 0, "sends makes no sense" },
-	{ 0, 0, SEND, 0, "sends makes no sense" },
-	{ 0, NET_MAX_RECEIVES + 1, SEND, 0, "sends makes no sense" },
-	{ 0, 1, SEND, -1, "sends makes no sense" },
-	{ 0, 1, SEND, 4, "sends makes no sense" },
-	{ 0, 2, SEND, -24, "sends makes no sense" },
+	{ 1, 1, SEND, 0, "violates the plugin's protocol" },
+	{ 0, 0, SEND, 0, "violates the plugin's protocol" },
+	{ 0, NET_MAX_RECEIVES + 1, SEND, 0, "violates the plugin's protocol" },
+	{ 0, 1, SEND, -1, "violates the plugin's protocol" },
+	{ 0, 1, SEND, 4, "violates the plugin's protocol" },
+	{ 0, 2, SEND, -24, "violates the plugin's protocol" },
 };
 
 static uint8_t *put(uint8_t *at, uint64_t value, size_t size)

@@ -88,7 +88,7 @@ START_TEST(any)
 	int n = 0;
 
 	if (net_ports_find("", false, ports, &n, why, sizeof(why)))
-		ck_assert_ptr_nonnull(strstr(why, "asked for"));
+		ck_assert_ptr_nonnull(strstr(why, "for the local fabric set"));
 	else
 		ck_assert(ports[0].is_hardware);
 	ck_assert_int_eq(net_ports_find("", true, ports, &n, why, sizeof(why)), 0);

@@ -322,7 +322,7 @@ START_TEST(other_host)
 		rc = net_connect(context, NULL, DEV, bytes, &comm);
 		ck_assert_ptr_null(comm);
 	}
-	ck_assert_msg(strstr(warnings, "processes of this host only"), "%s", warnings);
+	ck_assert_msg(strstr(warnings, "reaches only this host"), "%s", warnings);
 	net_close_listen(listener);
 	close_stranger();
 	end();

@@ -35,7 +35,7 @@ static const struct row {
 	{ "verbs:two/3", NULL, "no RDMA device verbs:two/3", 0, 0 },
 	{ "verbs:down", NULL, "verbs:down is not active", 0, 0 },
 	{ "verbs ip=10.0.0.1", NULL, "one port of hardware", 0, 0 },
-	{ "verbs:two ip=10.0.2.1", NULL, "which of its ports", 0, 0 },
+	{ "verbs:two ip=10.0.2.1", NULL, "name the port", 0, 0 },
 	{ "verbs:nic0 gateway=10.0.0.9", NULL, "one port of hardware", 0, 0 },
 	{ "local ip=10.0.0.1", NULL, "one port of hardware", 0, 0 },
 };
