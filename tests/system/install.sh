@@ -85,6 +85,16 @@ for program in "$moved"/bin/*; do
 	done < <(grep -oE -- '--[a-z][a-z-]+' "$temp/help-$name.out" | sort -u)
 done
 
+# Programs compile against it as the heads of the examples say.
+if command -v cc >/dev/null && command -v pkg-config >/dev/null; then
+	read -r -a flags <<<"$(PKG_CONFIG_PATH=$libraries/pkgconfig pkg-config \
+		"--define-variable=prefix=$moved" --cflags ferrule)"
+	for source in "$system_root"/examples/*.c; do
+		passes "compile-$(basename "$source")" cc -Wall -Wextra -Werror -c \
+			-o "$temp/example.o" "$source" "${flags[@]}"
+	done
+fi
+
 # ---- in another place: its own library, daemon and plugin
 
 # daemons_of_prefix: the processes that run the daemon there.
