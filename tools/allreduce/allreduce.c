@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/common/job.h"
 #include "tools/common/launch.h"
 
 static const char help[] =
@@ -93,7 +92,7 @@ static int take_option(int code, const char *value, struct options *o)
 	case OPT_OP: return take_op(value, &o->op);
 	case '?': return EXIT_USAGE; /* getopt has said it */
 	}
-	return job_option(code, value, o);
+	return job_option(code, value, &o->job);
 }
 
 static int check_options(const struct options *o)
@@ -103,7 +102,7 @@ static int check_options(const struct options *o)
 	if (o->check && o->op != FRL_SUM)
 		return usage_error(
 			"--check compares sums, not what --op %s gives", frl_op_name(o->op));
-	if (o->output && o->ranks > 1 && o->rank < 0 && !strstr(o->output, "%r"))
+	if (o->output && o->job.ranks > 1 && o->job.rank < 0 && !strstr(o->output, "%r"))
 		return usage_error("--output needs a %%r, or the ranks overwrite each other");
 	return 0;
 }
@@ -114,7 +113,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 	int code, rc = 0;
 
 	*o = (struct options){
-		.rank = -1,
+		.job = { .rank = -1 },
 		.bucket_bytes = 25 << 20,
 		.op = FRL_SUM,
 	};
@@ -130,30 +129,32 @@ static int parse_options(int argc, char **argv, struct options *o)
 	if (!rc && optind < argc)
 		rc = usage_error("'%s': there are no arguments but options", argv[optind]);
 	if (!rc)
-		rc = job_options_finish(o);
+		rc = job_options_finish(&o->job);
 	if (!rc)
 		rc = check_options(o);
 	if (rc)
-		frl_launch_close(&o->launch);
+		frl_launch_close(&o->job.launch);
 	return rc;
 }
 
-static int run_rank(struct session *session, const char *job, struct report reports[])
+static int run_rank(const struct options *options, struct session *session, const char *job,
+	struct report reports[])
 {
 	int rc = session_join(session, job);
 
 	if (!rc)
-		rc = reduce_files(session, reports);
+		rc = reduce_files(options, session, reports);
 	session_close(session, rc);
 	return rc;
 }
 
 static int local_rank(int rank, const char *job, void *ret_report, void *arg)
 {
-	struct session session = { .options = arg, .rank = rank };
+	const struct options *o = arg;
+	struct session session = { .options = &o->job, .rank = rank };
 	struct report reports[MAX_RANKS] = { 0 };
 
-	if (run_rank(&session, job, reports))
+	if (run_rank(o, &session, job, reports))
 		return EXIT_FAILURE;
 	memcpy(ret_report, &reports[rank], sizeof(reports[rank]));
 	return EXIT_SUCCESS;
@@ -166,7 +167,7 @@ static int check_inputs(const struct options *o)
 	struct safetensors *file = NULL;
 	int rc;
 
-	for (int r = 0; r < o->ranks; r++) {
+	for (int r = 0; r < o->job.ranks; r++) {
 		char *path = path_of_rank(o->input, r);
 
 		rc = path ? input_open(path, &file) : -ENOMEM;
@@ -192,7 +193,7 @@ static int run_local(struct options *o)
 {
 	struct report reports[MAX_RANKS] = { 0 };
 	struct launch launch = {
-		.ranks = o->ranks,
+		.ranks = o->job.ranks,
 		.rank_main = local_rank,
 		.arg = o,
 		.report_size = sizeof(reports[0]),
@@ -211,15 +212,15 @@ static int run_local(struct options *o)
 
 static int run_joined(struct options *o)
 {
-	struct session session = { .options = o, .rank = o->rank };
+	struct session session = { .options = &o->job, .rank = o->job.rank };
 	struct report reports[MAX_RANKS] = { 0 };
 
-	say_rank(o->rank);
-	if (o->is_launched && o->rank == 0)
-		say("%d ranks, launched by %s", o->ranks, o->launch.launcher);
-	if (run_rank(&session, o->job, reports))
+	say_rank(o->job.rank);
+	if (o->job.is_launched && o->job.rank == 0)
+		say("%d ranks, launched by %s", o->job.ranks, o->job.launch.launcher);
+	if (run_rank(o, &session, o->job.job, reports))
 		return EXIT_FAILURE;
-	if (o->rank == 0)
+	if (o->job.rank == 0)
 		print_table(o, reports);
 	else
 		say("%s", all_well(o, reports) ? "OK" : "FAILED (rank 0 prints the table)");
@@ -234,7 +235,7 @@ int main(int argc, char **argv)
 	static_assert(sizeof(struct report) <= PIPE_BUF, "a report is written in one piece");
 	if (rc)
 		return rc < 0 ? finish_output(EXIT_SUCCESS) : rc;
-	status = finish_output(options.rank < 0 ? run_local(&options) : run_joined(&options));
-	frl_launch_close(&options.launch);
+	status = finish_output(options.job.rank < 0 ? run_local(&options) : run_joined(&options));
+	frl_launch_close(&options.job.launch);
 	return status;
 }

@@ -14,33 +14,14 @@
 
 #include <ferrule/ferrule.h>
 
-#include "tools/common/common.h"
 #include "tools/allreduce/safetensors.h"
+#include "tools/common/session.h"
 
 struct options {
-	int ranks;
-	int rank;         /* -1: this process starts them all */
-	const char *job;  /* or NULL: ranks are started here, or by a launcher */
-	bool may_be_none; /* ranks: there is work for no rank as well */
-	bool is_launched;
-	struct frl_launch launch; /* then; rank and ranks are its */
+	struct job_options job;
 	const char *input, *output, *check;
 	size_t bucket_bytes;
 	enum frl_op op;
-	struct device_options device;
-};
-
-/* One rank's place in the job. */
-struct session {
-	const struct options *options;
-	int rank;
-	bool joined;
-	bool gave_up;
-	struct frl_bootstrap bootstrap;
-	struct frl_device *devices[MAX_RAILS];
-	int n_devices;
-	struct frl_device_attr attr; /* of the first */
-	struct frl_comm *comm;
 };
 
 /* What a rank tells about its work. Sent between processes as it is. */
@@ -62,24 +43,6 @@ struct report {
 
 /* All of these say what is wrong themselves and return 0 or a negative errno. */
 
-/* Joins the others and opens the devices. `job` NULL: as the launcher says. */
-int session_join(struct session *session, const char *job);
-
-/* Makes the communicator; the bootstrap is lent to it until session_disconnect(). */
-int session_connect(struct session *session);
-/* The same with other algorithms than FRL_ALGO says; NULL: as that says. */
-int session_connect_with(struct session *session, const char *algos);
-void session_disconnect(struct session *session);
-
-/* The counters of all devices together. */
-void session_stats(const struct session *session, struct frl_stats *ret_stats);
-
-/* Tells the other ranks that this one fails, once. */
-void session_give_up(struct session *session);
-
-/* `rc`: how this rank fared; not 0 gives up. */
-void session_close(struct session *session, int rc);
-
 /* Opens an input and makes sure that all of it can be reduced: all tensors have one type, which
  * Ferrule has as well. */
 int input_open(const char *path, struct safetensors **ret_file);
@@ -98,7 +61,8 @@ int verify_result(const struct options *options, const struct safetensors *input
 	const void *result, struct report *report);
 
 /* The whole job; `ret_reports` gets what each rank reports. */
-int reduce_files(struct session *session, struct report ret_reports[]);
+int reduce_files(
+	const struct options *options, struct session *session, struct report ret_reports[]);
 
 /* All ranks found their results right, and all have the same, bit by bit. */
 bool all_well(const struct options *options, const struct report reports[]);

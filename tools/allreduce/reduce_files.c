@@ -15,6 +15,7 @@
 enum { MAX_IN_FLIGHT = 8 };
 
 struct gradients {
+	const struct options *options;
 	struct safetensors *input;
 	void *buffer; /* input->data_size bytes, NULL for none */
 };
@@ -117,7 +118,7 @@ static void gradients_free(struct gradients *g)
 static int run_buckets(struct session *session, const struct gradients *g, struct report *report)
 {
 	struct frl_request *requests[MAX_IN_FLIGHT];
-	size_t size = g->input->data_size, bucket = session->options->bucket_bytes;
+	size_t size = g->input->data_size, bucket = g->options->bucket_bytes;
 	size_t n = size / bucket + (size % bucket != 0), started = 0, done = 0;
 	enum frl_dtype dtype = input_dtype(g->input);
 	int rc = 0;
@@ -129,7 +130,7 @@ static int run_buckets(struct session *session, const struct gradients *g, struc
 
 			rc = frl_allreduce_start(session->comm, at, at,
 				(left < bucket ? left : bucket) / frl_dtype_size(dtype), dtype,
-				session->options->op, &requests[started % MAX_IN_FLIGHT]);
+				g->options->op, &requests[started % MAX_IN_FLIGHT]);
 			started++;
 		} else {
 			rc = frl_request_wait(requests[done % MAX_IN_FLIGHT]);
@@ -195,12 +196,12 @@ static void fill_report(
 
 static int prepare(const struct session *session, const struct gradients *g, struct outfile *output)
 {
-	char *path = path_of_rank(session->options->output, session->rank);
+	char *path = path_of_rank(g->options->output, session->rank);
 	struct safetensors_error error;
 	int rc = path ? make_folders(path) : -ENOMEM;
 
 	if (rc) {
-		say("cannot make the folder of %s: %s", session->options->output, strerror(-rc));
+		say("cannot make the folder of %s: %s", g->options->output, strerror(-rc));
 	} else {
 		rc = safetensors_prepare(output, path, g->input, g->buffer, &error);
 		if (rc)
@@ -236,7 +237,7 @@ static int save(struct session *session, const struct gradients *g)
 	}
 	rc = outfile_commit(&output);
 	if (rc)
-		say("cannot write the output %s: %s", session->options->output, strerror(-rc));
+		say("cannot write the output %s: %s", g->options->output, strerror(-rc));
 	return rc;
 }
 
@@ -251,16 +252,17 @@ static int conclude(struct session *session, const struct gradients *g, const st
 		say_failure(rc, "comparing the results with the other ranks");
 		return rc;
 	}
-	if (session->options->output && all_well(session->options, ret_reports))
+	if (g->options->output && all_well(g->options, ret_reports))
 		rc = save(session, g);
 	return rc;
 }
 
-int reduce_files(struct session *session, struct report ret_reports[])
+int reduce_files(
+	const struct options *options, struct session *session, struct report ret_reports[])
 {
-	struct gradients g = { 0 };
+	struct gradients g = { .options = options };
 	struct report mine = { 0 };
-	int rc = gradients_load(&g, session->options->input, session->rank);
+	int rc = gradients_load(&g, options->input, session->rank);
 
 	if (!rc)
 		rc = agree_on_tensors(session, g.input);
@@ -273,8 +275,8 @@ int reduce_files(struct session *session, struct report ret_reports[])
 	if (rc)
 		session_give_up(session);
 	session_disconnect(session); /* before the buffer goes, and to get the bootstrap back */
-	if (!rc && session->options->check)
-		rc = verify_result(session->options, g.input, g.buffer, &mine);
+	if (!rc && options->check)
+		rc = verify_result(options, g.input, g.buffer, &mine);
 	if (!rc)
 		rc = conclude(session, &g, &mine, ret_reports);
 	gradients_free(&g);

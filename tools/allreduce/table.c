@@ -18,7 +18,7 @@ static struct total add_up(const struct options *options, const struct report re
 {
 	struct total total = { .same = true };
 
-	for (int r = 0; r < options->ranks; r++) {
+	for (int r = 0; r < options->job.ranks; r++) {
 		const struct report *one = &reports[r];
 
 		total.packets += one->packets;
@@ -39,7 +39,7 @@ bool all_well(const struct options *options, const struct report reports[])
 {
 	bool ok = add_up(options, reports).same;
 
-	for (int r = 0; r < options->ranks; r++)
+	for (int r = 0; r < options->job.ranks; r++)
 		ok = ok && reports[r].ok;
 	return ok;
 }
@@ -48,12 +48,12 @@ static void print_work(const struct options *options, const struct report *first
 {
 	char bytes[16], bucket[16];
 
-	printf("  ranks           %d\n", options->ranks);
+	printf("  ranks           %d\n", options->job.ranks);
 	printf("  device          %s, path MTU %" PRIu32 "\n",
 		first->local_fabric ? "local fabric" : first->port, first->path_mtu);
-	if (device_count(&options->device) > 1)
+	if (device_count(&options->job.device) > 1)
 		printf("  rails           %d, the first of them as above\n",
-			device_count(&options->device));
+			device_count(&options->job.device));
 	printf("  tensors         %" PRIu64 " (%" PRIu64 " elements, %s, %s)\n", first->tensors,
 		first->elements, frl_dtype_name(first->dtype), frl_op_name(options->op));
 	printf("  buckets         %" PRIu64 " of up to %s\n", first->buckets,
@@ -65,7 +65,7 @@ static void print_work(const struct options *options, const struct report *first
 static void print_speed(
 	const struct options *options, const struct report *first, const struct total *total)
 {
-	double n = options->ranks;
+	double n = options->job.ranks;
 	double rate = total->seconds > 0 ? (double)first->bytes / total->seconds / 1e9 : 0;
 
 	printf("  time            %.3f ms (slowest rank)\n", total->seconds * 1e3);

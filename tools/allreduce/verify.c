@@ -32,7 +32,7 @@ struct reference {
 static int open_inputs(
 	const struct options *options, const struct safetensors *mine, struct reference *reference)
 {
-	for (int r = 0; r < options->ranks; r++) {
+	for (int r = 0; r < options->job.ranks; r++) {
 		char *path = path_of_rank(options->input, r);
 		int rc = path ? input_open(path, &reference->inputs[r]) : -ENOMEM;
 
@@ -190,7 +190,7 @@ int verify_result(const struct options *options, const struct safetensors *input
 	if (!can_verify(input->path, reference.dtype))
 		return -ENOTSUP;
 	report->checked = true;
-	report->bound = ldexp(options->ranks - 1, -number_precision(reference.dtype));
+	report->bound = ldexp(options->job.ranks - 1, -number_precision(reference.dtype));
 	rc = safetensors_open(options->check, &reference.sum, &error);
 	if (rc)
 		say("%s", error.text);

@@ -111,7 +111,7 @@ static int run_local(struct bench_options *options)
 
 static int run_joined(const struct bench_options *options)
 {
-	const struct options *job = &options->job;
+	const struct job_options *job = &options->job;
 
 	say_rank(job->rank);
 	if (job->rank == 0 && job->is_launched)

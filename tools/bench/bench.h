@@ -15,10 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/allreduce/allreduce.h"
 #include "tools/bench/layout.h"
 #include "tools/bench/values.h"
 #include "tools/common/gpu.h"
+#include "tools/common/session.h"
 
 enum {
 	BENCH_COUNTS = 64,
@@ -29,7 +29,7 @@ enum {
 };
 
 struct bench_options {
-	struct options job; /* of which ranks, launcher and device are used */
+	struct job_options job; /* of which ranks, launcher and device are used */
 	uint32_t ops, dtypes, redops, wires, algos; /* sets: bit i for value i */
 	int root;
 	bool places[2]; /* out of place, in place */

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/common/job.h"
-
 enum { DEFAULT_MAX = 64 << 20 };
 
 static const char help[] =

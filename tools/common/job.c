@@ -19,7 +19,7 @@ int option_path(const char *name, const char *value, const char **ret_path)
 	return *value ? 0 : usage_error("%s: the file name is empty", name);
 }
 
-int job_option(int code, const char *value, struct options *options)
+int job_option(int code, const char *value, struct job_options *options)
 {
 	uint64_t number = 0;
 	int rc;
@@ -39,7 +39,7 @@ int job_option(int code, const char *value, struct options *options)
 }
 
 /* Nobody has said which rank this is, or of how many: a launcher has. */
-static int find_launch(struct options *options)
+static int find_launch(struct job_options *options)
 {
 	int rc = frl_launch_detect(&options->launch);
 
@@ -59,7 +59,7 @@ static int find_launch(struct options *options)
 }
 
 /* The host where the ranks meet is one of them, as a rule. */
-static void note_peer(struct options *options)
+static void note_peer(struct job_options *options)
 {
 	const char *at = options->job ? strrchr(options->job, '@') : NULL;
 
@@ -69,7 +69,7 @@ static void note_peer(struct options *options)
 		device_peer(&options->device, at + 1);
 }
 
-int job_options_finish(struct options *options)
+int job_options_finish(struct job_options *options)
 {
 	if (!options->ranks && options->rank < 0 && !options->job) {
 		int rc = find_launch(options);

@@ -6,9 +6,20 @@
 #ifndef FERRULE_TOOLS_COMMON_JOB_H
 #define FERRULE_TOOLS_COMMON_JOB_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "tools/allreduce/allreduce.h"
+#include "tools/common/common.h"
+
+struct job_options {
+	int ranks;
+	int rank;         /* -1: this process starts them all */
+	const char *job;  /* or NULL: ranks are started here, or by a launcher */
+	bool may_be_none; /* ranks: there is work for no rank as well */
+	bool is_launched;
+	struct frl_launch launch; /* then; rank and ranks are its */
+	struct device_options device;
+};
 
 enum { OPT_RANK = OPT_OWN, OPT_JOB, OPT_BEYOND_JOB };
 
@@ -29,13 +40,13 @@ enum { OPT_RANK = OPT_OWN, OPT_JOB, OPT_BEYOND_JOB };
 	"\n" RAIL_HELP
 
 /* Takes one of the options above: 0, or EXIT_USAGE after saying what is wrong with it. */
-int job_option(int code, const char *value, struct options *options);
+int job_option(int code, const char *value, struct job_options *options);
 
 /*
  * When all options have been taken: asks the launcher where there is no -n, and checks that they
  * fit together. 0 or EXIT_USAGE.
  */
-int job_options_finish(struct options *options);
+int job_options_finish(struct job_options *options);
 
 /* Options with a value, as job_option(). */
 int option_number(

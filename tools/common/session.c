@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tools/allreduce/allreduce.h"
+#include "tools/common/session.h"
 
 #include <string.h>
 
@@ -7,7 +7,7 @@ enum { JOIN_TIMEOUT_MS = 30000 };
 
 int session_join(struct session *session, const char *job)
 {
-	const struct options *options = session->options;
+	const struct job_options *options = session->options;
 	const char *name = job ? job : options->launch.job; /* "": not known yet */
 	int rc;
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/allreduce/allreduce.h"
 #include "tools/train/train.h"
 #include "tools/common/random.h"
+#include "tools/common/session.h"
 
 static const float momentum = 0.9f;
 
@@ -303,7 +303,7 @@ static int run(struct training *t, struct session *session)
 int train_rank(struct training *training, int rank, const char *job)
 {
 	const struct train_options *o = training->options;
-	struct options options = {
+	struct job_options options = {
 		.ranks = (int)o->ranks,
 		.rank = rank,
 		.launch = o->launch,
