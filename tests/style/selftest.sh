@@ -201,6 +201,24 @@ rejects check-shell scripts/a.sh:3:1
 new_tree
 printf '%s\n' 'FRL_API int frl_a(' '	int b);' >"$tree/lib/include/ferrule/a.h"
 rejects check-symbols debian/libferrule0.symbols:1
+# public_header: the tree has one public header, of these lines.
+public_header() {
+	new_tree
+	mkdir "$tree/debian"
+	echo ' frl_a@FERRULE_0 0.1.0' >"$tree/debian/libferrule0.symbols"
+	printf '%s\n' '/* SPDX-License-Identifier: BSD-3-Clause */' '/* A header. */' \
+		'extern "C" {' '#endif' "$@" '#ifdef __cplusplus' \
+		>"$tree/lib/include/ferrule/error.h"
+}
+public_header '/* Frees a page: \n stays. */' 'FRL_API void frl_a(void);'
+"$here/check-api-pages.sh" "$tree" || complain "check-api-pages rejects a good header"
+public_header '/* Frees b. */' 'FRL_API void frl_b(void);'
+rejects check-api-pages debian/libferrule0.symbols:1
+public_header '' 'FRL_API void frl_a(void);'
+rejects check-api-pages lib/include/ferrule/error.h:6
+public_header '/* Frees a. */' 'FRL_API frl_a;'
+rejects check-api-pages lib/include/ferrule/error.h:6
+
 new_tree
 mkdir -p "$tree/packaging/kubernetes"
 printf '%s\n' 'apiVersion: v1' 'kind: Namespace' 'metaData:' '  name: a' \

@@ -38,9 +38,11 @@ install_it() {
 
 # uninstall_it NAME COMMAND...: nothing is left of it.
 uninstall_it() {
+	local left=""
 	passes "$@"
-	[ ! -e "$stage" ] || [ -z "$(find "$stage" ! -type d -o -path '*/ferrule*')" ] ||
-		fail "$1: left behind: $(find "$stage" ! -type d -o -path '*/ferrule*')"
+	[ ! -e "$stage" ] ||
+		left=$(find "$stage" ! -type d -o -path '*/ferrule*' -o -name 'frl_*')
+	[ -z "$left" ] || fail "$1: left behind: $left"
 }
 
 install_it once
@@ -69,6 +71,21 @@ found=$(find "$moved" -name 'libnccl-net*' ! -path '*/ferrule/*')
 exports=$(readelf --dyn-syms --wide "$libraries/libferrule.so" |
 	awk '$5 == "GLOBAL" && $7 != "UND" && $8 !~ /^(frl_[a-z0-9_]*@@)?FERRULE_0$/')
 [ -z "$exports" ] || fail "names that are exported without the version: $exports"
+
+# Each public function has a manual page that man finds, or one that refers to it.
+while read -r name; do
+	[ -f "$moved/share/man/man3/$name.3" ] || fail "$name() has no manual page"
+done < <(readelf --dyn-syms --wide "$libraries/libferrule.so" | grep -o '\<frl_[a-z0-9_]*')
+if command -v man >/dev/null; then
+	passes man-page env "MANPATH=$moved/share/man" man -P cat 3 frl_post_recv
+	grep -q 'frl_post_send' "$temp/man-page.out" ||
+		fail "man frl_post_recv does not show the page of frl_post_send"
+fi
+# The example of ferrule(7) is a program.
+sed -n '/^#include <ferrule/,/^\.EE/p' "$moved/share/man/man7/ferrule.7" |
+	sed '/^\.EE/d; s/\\e/\\/g' >"$temp/example.c"
+passes example-build "${CC:-cc}" -I"$moved/include" "$temp/example.c" -L"$libraries" \
+	"-Wl,-rpath,$libraries" -lferrule -o "$temp/example"
 
 # Each program has a manual page, and each of its options is there.
 for program in "$moved"/bin/*; do
@@ -126,6 +143,7 @@ if [ -e /run/ferrule/ferruled.sock ]; then
 	echo "not tried in another place: this host has a system daemon"
 else
 	own_daemon tool "$moved/bin/ferrule-bench" -n 2 --max 1K --iters 2
+	own_daemon example env FRL_JOB=example FRL_RANK=0 FRL_RANKS=1 "$temp/example"
 	own_daemon plugin env FERRULE_DEVICES=local \
 		"$build/tests/nccl/nccl-harness" --sides threads --seconds "$program_limit" \
 		--dead "$event_limit" "$plugin" zero
