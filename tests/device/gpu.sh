@@ -140,7 +140,7 @@ step() {
 harness_step() {
 	local name=$1
 	shift
-	# Without EAGER the plugin takes no memory of GPUs: docs/guide/nccl.md.
+	# Without EAGER the plugin takes no memory of GPUs: docs/guide/nccl-gpu.md.
 	step "$name" env CUDA_MODULE_LOADING=EAGER FERRULE_GPU=1 FERRULE_DEVICES=local \
 		"$harness" --mem cuda --expect pointers=gpu "$@"
 	[ "$outcome" != skip ] || outcome=fail

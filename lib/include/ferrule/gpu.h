@@ -49,7 +49,8 @@ struct frl_gpu_info {
 	bool exports_dmabuf;              /* tier A by dma-buf, with a NIC that supports it */
 	bool has_peermem;                 /* tier A by nvidia-peermem */
 	bool needs_flush;                 /* see frl_mr_flush() */
-	bool loads_lazily; /* CUDA loads modules lazily; matters only to NCCL, docs/guide/nccl.md */
+	/* CUDA loads modules lazily; matters only to NCCL: docs/guide/nccl-gpu.md. */
+	bool loads_lazily;
 	char reason[512];  /* what does not work, why, and what to do; "" if all works */
 };
 
