@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Every function frl_*() that the docs name is in a public header. Decisions name what is gone.
+# Commands that no test runs say what they need: see "Documents" of CONTRIBUTING.md.
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -17,4 +18,11 @@ while IFS=: read -r file line name; do
 		status=1
 	fi
 done < <(grep -Hno '\bfrl_[a-z0-9_]*(' "${files[@]}")
+while IFS= read -r finding; do
+	echo "$finding"
+	status=1
+done < <(awk '
+	after { if (!/^ *# (Needs|Takes) /) print FILENAME ":" FNR ": say what the commands need" }
+	{ after = /^ *```console$/ }
+	/^ *```(bash|shell)$/ { print FILENAME ":" FNR ": commands are sh or console" }' "${files[@]}")
 exit "$status"

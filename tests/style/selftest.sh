@@ -178,6 +178,10 @@ new_tree
 mkdir "$tree/docs"
 printf '%s\n' 'Call frl_ok(1) first.' 'Then frl_okay().' >"$tree/docs/a.md"
 rejects check-docs docs/a.md:2
+new_tree
+mkdir "$tree/docs"
+printf '%s\n' '```console' 'sudo true' '```' >"$tree/docs/a.md"
+rejects check-docs docs/a.md:2
 for link in b.md a.md#none '#a-title-1'; do
 	new_tree
 	mkdir "$tree/docs"
