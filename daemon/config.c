@@ -90,12 +90,12 @@ static bool may_trust(struct config_reader *reader, int fd)
 	struct stat stat;
 
 	if (fstat(fd, &stat) < 0)
-		return refuse_line(reader, 0, "cannot be looked at: %s", strerror(errno));
+		return refuse_line(reader, 0, "cannot be checked: %s", strerror(errno));
 	if (!S_ISREG(stat.st_mode))
-		return refuse_line(reader, 0, "is no regular file; must be one");
+		return refuse_line(reader, 0, "is not a regular file; must be one");
 	if (geteuid() == 0 && (stat.st_mode & S_IWOTH))
 		return refuse_line(reader, 0,
-			"everybody may write to it, and the daemon runs as root; must not be: "
+			"is writable for all users, and the daemon runs as root; must not be: "
 			"chmod o-w");
 	return true;
 }
@@ -169,7 +169,7 @@ static bool read_config(struct config_reader *reader, const char *text, struct c
 		ok = read_tree(reader, config_root_setting(&tree), config);
 	else
 		ok = refuse_line(reader, (unsigned)config_error_line(&tree),
-			"%s; a setting is NAME = VALUE; and words are in quotes",
+			"%s; a setting is NAME = VALUE; with words in quotes",
 			config_error_text(&tree) ? config_error_text(&tree) : "out of memory");
 	config_destroy(&tree);
 	return ok;

@@ -79,8 +79,7 @@ static bool refuse_claim(
 		later = one->setting;
 	}
 	setting_name(earlier, name, sizeof(name));
-	return refuse(reader, later,
-		"is, in part or in whole, also in %s (line %u); must be in one place", name,
+	return refuse(reader, later, "overlaps with %s (line %u); must not", name,
 		(unsigned)config_setting_source_line(earlier));
 }
 
@@ -253,8 +252,7 @@ static bool check_names(
 		for (k = 0; k < i; k++) {
 			if (strcmp(config->fabrics[i].name, config->fabrics[k].name) == 0)
 				return refuse(reader, fabric_setting(root, i, "name"),
-					"another fabric has the name \"%s\"; must be one of its "
-					"own",
+					"another fabric has the name \"%s\"; must be unique",
 					config->fabrics[i].name);
 		}
 	}
@@ -271,7 +269,7 @@ static bool check_gateway(struct config_reader *reader, const config_setting_t *
 	size_t i, k;
 
 	if (!parse_address(text, &gateway))
-		return refuse(reader, setting, "\"%s\" is no address; must be one", text);
+		return refuse(reader, setting, "\"%s\" is not an address; must be one", text);
 	for (k = 0; k < fabric->n_addresses; k++) {
 		const struct config_range *range = &fabric->addresses[k];
 
@@ -287,8 +285,8 @@ static bool check_gateway(struct config_reader *reader, const config_setting_t *
 			if (memcmp(&gateway, &range->first, sizeof(gateway)) >= 0 &&
 				memcmp(&gateway, &range->last, sizeof(gateway)) <= 0)
 				return refuse(reader, setting,
-					"%s is among the addresses of fabric %s, that are leased; "
-					"must not be",
+					"%s is among the addresses that fabric %s leases; must not "
+					"be",
 					text, config->fabrics[i].name);
 		}
 	}
@@ -354,7 +352,9 @@ static void warn_of_key(const struct warned *to, const char *path)
 
 	/* A missing key is reported when it is loaded. */
 	if (stat(path, &key) == 0 && (key.st_mode & (S_IRWXO | S_IWGRP)))
-		warn(to, "tls_key: others than its owner may read or write %s: chmod 640 or 600",
+		warn(to,
+			"tls_key: other users than the owner may read or write %s: chmod 640 or "
+			"600",
 			path);
 }
 
@@ -373,11 +373,11 @@ static void warn_of_addresses(const struct warned *to, const struct config *conf
 {
 	if (config->listen_address && config->insecure && !config->tls_key)
 		warn(to,
-			"insecure: whoever reaches %s can connect to this host's processes, as any "
-			"user",
+			"insecure: anybody who can reach %s can connect to this host's processes, "
+			"as any user",
 			config->listen_address);
 	if (config->metrics_address && !is_loopback(config->metrics_address))
-		warn(to, "metrics_address: whoever reaches %s can read the metrics",
+		warn(to, "metrics_address: anybody who can reach %s can read the metrics",
 			config->metrics_address);
 }
 

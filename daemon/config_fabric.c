@@ -63,7 +63,7 @@ bool read_fabric_name(struct config_reader *reader, const struct setting_row *ro
 		return false;
 	if (strcmp(text, "local") == 0)
 		return refuse(
-			reader, setting, "the local fabric is always there; must be another name");
+			reader, setting, "is the name of the local fabric; must be another name");
 	for (p = text; *p; p++) {
 		if (!isalnum((unsigned char)*p) && !strchr("._-", *p))
 			return refuse(reader, setting, "is \"%s\"; must be %s", text, row->range);
@@ -131,7 +131,7 @@ bool read_mac(struct config_reader *reader, const struct setting_row *row,
 			reader, setting, "is \"%s\"; must be six bytes like %s", text, row->range);
 	if (!is_unicast_mac(port->mac))
 		return refuse(reader, setting,
-			"\"%s\" is no unicast address; must have an even first byte", text);
+			"\"%s\" is not a unicast address; must have an even first byte", text);
 	port->has_mac = true;
 	return true;
 }
@@ -164,7 +164,8 @@ bool read_ports(struct config_reader *reader, const struct setting_row *row,
 		if (!read_port(reader, entry, port))
 			return false;
 		if (!port->devargs)
-			return refuse(reader, entry, "has no devargs; must say which device it is");
+			return refuse(reader, entry,
+				"has no devargs; must name a device: devargs = \"...\";");
 	}
 	return true;
 }
@@ -214,15 +215,15 @@ static const char *why_unusable(const struct frl_ip *ip)
 
 	if (ip_is_v4(ip)) {
 		if (v4[0] == 0 || v4[0] == 127 || v4[0] >= 224)
-			return "is no address that a port can have";
+			return "cannot be the address of a port";
 		if (v4[0] == 169 && v4[1] == 254)
-			return "is the local fabric's";
+			return "belongs to the local fabric";
 		return NULL;
 	}
 	if (ip->bytes[0] == 0xff || memcmp(ip, &zero, 15) == 0)
-		return "is no address that a port can have";
+		return "cannot be the address of a port";
 	if (ip->bytes[0] == 0xfe && (ip->bytes[1] & 0xc0) == 0x80)
-		return "is link-local; ports make those themselves from their MAC";
+		return "is link-local; ports derive those from their MAC address";
 	return NULL;
 }
 
@@ -278,7 +279,8 @@ static bool read_range(struct config_reader *reader, const struct setting_row *r
 			"is \"%s\"; must be like \"10.1.0.10-10.1.0.50/24\" or \"10.1.0.9/24\"",
 			text);
 	if (!same_subnet(&range->first, &range->last, range->prefix_len))
-		return refuse(reader, setting, "\"%s\" is not all in one subnet; must be", text);
+		return refuse(
+			reader, setting, "\"%s\" is in several subnets; must be in one", text);
 	if (memcmp(&range->first, &range->last, sizeof(range->first)) > 0)
 		return refuse(reader, setting,
 			"\"%s\" ends before it starts; the lower address must come first", text);
@@ -368,6 +370,6 @@ bool read_path_mtu(struct config_reader *reader, const struct setting_row *row,
 	case 1024:
 	case 2048:
 	case 4096: fabric->path_mtu = (uint32_t)value; return true;
-	default: return refuse(reader, setting, "must be a number out of %s", row->range);
+	default: return refuse(reader, setting, "must be one of %s", row->range);
 	}
 }

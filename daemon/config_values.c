@@ -246,7 +246,7 @@ static bool read_id(struct config_reader *reader, const struct setting_row *row,
 }
 
 _Static_assert(sizeof(uid_t) == sizeof(uint32_t) && sizeof(gid_t) == sizeof(uint32_t),
-	"both are read as one");
+	"both are read as uint32_t");
 
 static bool read_ids(struct config_reader *reader, const struct setting_row *row,
 	const config_setting_t *setting, bool find(const char *name, uint32_t *ret_id), int most,

@@ -131,7 +131,7 @@ static bool bind_address(int fd, const struct addrinfo *found, const char *addre
 		bind(fd, found->ai_addr, found->ai_addrlen) < 0)
 		return false;
 	log_line(CORE_LOG_WARNING,
-		"no interface has the address %s yet: nobody can connect to it until one has",
+		"no interface has the address %s yet: nobody can connect to it until then",
 		address);
 	return true;
 }

@@ -60,7 +60,7 @@ static bool give_folder(const char *folder, const char *user, char *error, size_
 		(!entry || fchown(fd, entry->pw_uid, entry->pw_gid) == 0);
 
 	if (!done)
-		snprintf(error, size, "cannot make the folder %s accessible: %s", folder,
+		snprintf(error, size, "cannot make the directory %s accessible: %s", folder,
 			strerror(errno));
 	if (fd >= 0)
 		close(fd);
@@ -80,7 +80,8 @@ static bool make_folder(
 	if (mkdir(folder, is_private ? 0700 : 0755) == 0)
 		return is_private || give_folder(folder, user, error, size);
 	if (errno != EEXIST) {
-		snprintf(error, size, "cannot make the folder %s: %s", folder, strerror(errno));
+		snprintf(
+			error, size, "cannot create the directory %s: %s", folder, strerror(errno));
 		return false;
 	}
 	if (!is_private)
@@ -89,8 +90,8 @@ static bool make_folder(
 	if (lstat(folder, &status) < 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
 		status.st_mode & 077) {
 		snprintf(error, size,
-			"%s must be a folder of user %u with mode 0700: remove it, or name another "
-			"place",
+			"%s must be a directory of user %u with mode 0700: remove it, or choose "
+			"another path",
 			folder, (unsigned)geteuid());
 		return false;
 	}
@@ -197,7 +198,7 @@ static bool bind_socket(struct local *local, bool is_private, char *error, size_
 
 	if (lstat(local->path, &status) == 0 && !S_ISSOCK(status.st_mode)) {
 		snprintf(error, size,
-			"%s is there and is no socket: remove it, or name another place",
+			"%s exists and is not a socket: remove it, or choose another path",
 			local->path);
 		return false;
 	}

@@ -102,7 +102,7 @@ void log_of_others(enum core_log level, const char *format, ...)
 	}
 	the_log.left--;
 	if (the_log.left_out) {
-		log_line(CORE_LOG_WARNING, "%llu lines like these were left out",
+		log_line(CORE_LOG_WARNING, "%llu lines like these were omitted",
 			(unsigned long long)the_log.left_out);
 		the_log.left_out = 0;
 	}

@@ -131,7 +131,7 @@ static bool stream_opened(void *ctx, struct stream *stream)
 		info.tls = stream_ssl(stream) != NULL;
 		info.certified = core_asks_certified;
 	} else if (!local_peer(stream_fd(stream), &info, program, sizeof(program))) {
-		log_of_others(CORE_LOG_WARNING, "a process was sent away: cannot tell whose it is");
+		log_of_others(CORE_LOG_WARNING, "refused a process: cannot determine its user");
 		return false;
 	}
 	/* Users and other hosts have distinct owner numbers: CORE_DIALLED is set for hosts. */
@@ -155,7 +155,7 @@ static void hand_page(struct loop *loop, const struct stream *stream, int fd)
 	}
 	closer_close(fd);
 	getsockopt(stream_fd(stream), SOL_SOCKET, SO_PEERCRED, &peer, &length);
-	log_of_others(CORE_LOG_WARNING, "process %d of user %u sent a page that is no use: %s",
+	log_of_others(CORE_LOG_WARNING, "process %d of user %u sent an invalid page: %s",
 		(int)peer.pid, (unsigned)peer.uid, why);
 }
 
@@ -263,8 +263,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	core_tick(loop->core, now_ns);
 	streams_settle(loop->streams);
 	if (nobody_is_there(loop, now_ns)) {
-		log_line(CORE_LOG_INFO, "nobody has been there for %u ms: ending",
-			loop->config->idle_exit_ms);
+		log_line(CORE_LOG_INFO, "no clients for %u ms: ending", loop->config->idle_exit_ms);
 		event_base_loopbreak(loop->base);
 	}
 }

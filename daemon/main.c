@@ -42,8 +42,8 @@ static bool take_given(struct config *config, int *ret_fd, char *error, size_t s
 	if (count > 1 || sd_is_socket_unix(*ret_fd, SOCK_STREAM, 1, NULL, 0) <= 0 ||
 		getsockname(*ret_fd, (struct sockaddr *)&address, &length) < 0) {
 		snprintf(error, size,
-			"the sockets from systemd are not what is wanted: one Unix stream socket "
-			"with a path, which listens");
+			"systemd must pass exactly one socket: a listening Unix stream socket with "
+			"a path");
 		return false;
 	}
 	free(config->socket);
@@ -59,7 +59,7 @@ static void want_files(const struct config *config)
 
 	if (have < wanted)
 		log_line(CORE_LOG_WARNING,
-			"only %zu descriptors are allowed where max_sessions (%u) may need %zu: "
+			"only %zu descriptors are allowed, but max_sessions (%u) may need %zu: "
 			"raise LimitNOFILE, or lower max_sessions",
 			have, config->max_sessions, wanted);
 }
@@ -70,8 +70,8 @@ static void warn_of_folder(const struct loop *loop)
 
 	if (!local_can_leave(loop->local, folder))
 		log_line(CORE_LOG_WARNING,
-			"the socket will stay when ferruled ends: its user may not write to %s: "
-			"`chown` the folder, or set `socket` elsewhere",
+			"ferruled will not be able to remove its socket: its user may not write to "
+			"%s: chown the directory, or change `socket`",
 			folder);
 }
 
@@ -137,7 +137,7 @@ static int check_config(const struct options *options)
 	if (config->tls_certificate)
 		tls_check(config, &check);
 	if (!failed)
-		printf("%s: fine\n", options->config ? options->config : "no file, the defaults");
+		printf("%s: fine\n", options->config ? options->config : "no file; defaults");
 	config_free(config);
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -23,20 +23,20 @@ enum {
 
 static const char usage[] =
 	"Usage: ferruled [OPTION]...\n"
-	"Ferrule's control daemon: leases ports, sets connections up, knows every queue pair.\n"
+	"Ferrule's control daemon: leases ports, sets up connections, reports all queue pairs.\n"
 	"\n"
 	"  --config FILE        settings (ferruled.conf(5)); default: " DAEMON_CONFIG "\n"
-	"                       if it is there, and not with --private\n"
-	"  --check-config       read the settings, say whether they are right, and end\n"
-	"  --socket PATH        where processes connect to\n"
-	"  --private            for this user alone: ends when nobody is there; no TCP and no\n"
-	"                       metrics unless a --config wants them\n"
-	"  --listen ADDR:PORT   where other daemons connect to; \"none\": nowhere\n"
-	"  --metrics ADDR:PORT  where Prometheus asks; default: 127.0.0.1; \"none\": nowhere\n"
+	"                       if it exists, and not with --private\n"
+	"  --check-config       read the settings, report errors, and exit\n"
+	"  --socket PATH        Unix socket for processes\n"
+	"  --private            for this user alone: ends when unused; no TCP and no metrics\n"
+	"                       unless a --config sets them\n"
+	"  --listen ADDR:PORT   address for other daemons; \"none\": no TCP\n"
+	"  --metrics ADDR:PORT  address for Prometheus; default: 127.0.0.1; \"none\": no metrics\n"
 	"  --log-level LEVEL    error, warning, info (default) or debug\n"
 	"  --version, --help\n"
 	"\n"
-	"SIGHUP reads the settings again. SIGTERM and SIGINT end it.\n";
+	"SIGHUP reads the settings again. SIGTERM and SIGINT end the daemon.\n";
 
 /* Parses "10.1.2.3:7476", "[::1]:7476", either without the port, or "none" for an empty address. */
 static bool parse_address(
@@ -79,18 +79,18 @@ static int take_option(struct options *options, int option)
 		options->has_listen = true;
 		if (!parse_address(optarg, CONTROL_PORT, options->listen_address,
 			    sizeof(options->listen_address), &options->listen_port))
-			return complain("--listen wants ADDR:PORT or none", optarg);
+			return complain("--listen needs ADDR:PORT or none", optarg);
 		break;
 	case 'm':
 		options->has_metrics = true;
 		if (!parse_address(optarg, METRICS_PORT, options->metrics_address,
 			    sizeof(options->metrics_address), &options->metrics_port))
-			return complain("--metrics wants ADDR:PORT or none", optarg);
+			return complain("--metrics needs ADDR:PORT or none", optarg);
 		break;
 	case 'L':
 		level = log_level_of(optarg);
 		if (level < 0)
-			return complain("--log-level wants error, warning, info or debug", optarg);
+			return complain("--log-level needs error, warning, info or debug", optarg);
 		options->log_level = (enum core_log)level;
 		break;
 	case 'v': printf("ferruled %s\n", FERRULE_RELEASE); return EXIT_SUCCESS;
@@ -124,7 +124,7 @@ int options_parse(struct options *options, int argc, char **argv)
 			return status;
 	}
 	if (optind < argc)
-		return complain("an argument that is no option", argv[optind]);
+		return complain("unexpected argument", argv[optind]);
 	if (!options->config && !options->is_private && access(DAEMON_CONFIG, F_OK) == 0)
 		options->config = DAEMON_CONFIG;
 	return -1;

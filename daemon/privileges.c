@@ -70,7 +70,7 @@ bool privileges_drop(const char *user, bool wants_raw, char *error, size_t size)
 	bool known, keeps;
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
-		snprintf(error, size, "cannot give up new privileges: %s", strerror(errno));
+		snprintf(error, size, "cannot set no_new_privs: %s", strerror(errno));
 		return false;
 	}
 	known = capng_get_caps_process() == 0;

@@ -54,11 +54,11 @@ void process_write_metrics(FILE *out)
 		metric(out, "cpu_seconds_total", "counter", "User and system CPU time.",
 			seconds(&used.ru_utime) + seconds(&used.ru_stime));
 	if (resident_pages(&pages))
-		metric(out, "resident_memory_bytes", "gauge", "Memory that is in use.",
+		metric(out, "resident_memory_bytes", "gauge", "Resident memory.",
 			(double)pages * (double)sysconf(_SC_PAGESIZE));
 	if (open_files(&files))
 		metric(out, "open_fds", "gauge", "Open descriptors.", files);
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-		metric(out, "max_fds", "gauge", "Most descriptors that may be open.",
+		metric(out, "max_fds", "gauge", "Limit of open descriptors.",
 			(double)limit.rlim_cur);
 }

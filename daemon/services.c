@@ -98,7 +98,7 @@ bool services_reload(struct loop *loop, const struct config *wanted, char *error
 	if (config_lacks_tls(wanted)) {
 		snprintf(error, size,
 			"listening on %s needs TLS: set tls_certificate, tls_key and tls_ca, or "
-			"insecure = true if every user and host that reaches it can be trusted",
+			"insecure = true if its network is trusted",
 			wanted->listen_address);
 		return false;
 	}

@@ -120,8 +120,7 @@ bool sockets_has(struct sockets *sockets, uint64_t id)
 			if (!sockets->said_unlisted)
 				log_line(CORE_LOG_WARNING,
 					"cannot read /proc/self/net/packet: addresses of leases "
-					"with "
-					"sockets are not given out again");
+					"with sockets stay reserved");
 			sockets->said_unlisted = true;
 			return true;
 		}
@@ -183,8 +182,8 @@ void sockets_keep(struct sockets *sockets, const char *text)
 		done = truncate(sockets->path, 0) == 0;
 	if (!done && !sockets->said_unkept)
 		log_line(CORE_LOG_WARNING,
-			"cannot write %s (%s): after a crash, addresses may be given out while "
-			"processes still have their sockets",
+			"cannot write %s (%s): after a crash, addresses may be leased again while "
+			"their sockets are still open",
 			sockets->path, strerror(errno));
 	sockets->said_unkept |= !done;
 }

@@ -259,16 +259,16 @@ void stream_send(struct stream *stream, const Ctl__Envelope *envelope)
 	if (length + size > (stream->local ? OUT_MAX : OUT_MAX_PEER) ||
 		(stream->local && set->out_total > OUT_MAX_ALL && length > OUT_FAIR)) {
 		drop_output(stream);
-		stream_end(stream, CORE_END_BAD, "it does not read what is sent to it");
+		stream_end(stream, CORE_END_BAD, "it does not read its messages");
 		return;
 	}
 	if (size > FRAME_HEADER + FRAME_MAX) {
 		log_line(CORE_LOG_ERROR, "a message of %zu bytes is too long to be sent", size);
-		stream_end(stream, CORE_END_BAD, "the answer to it is too long");
+		stream_end(stream, CORE_END_BAD, "the message to it is too long");
 		return;
 	}
 	if (evbuffer_reserve_space(stream->out, (ssize_t)size, &room, 1) < 1) {
-		stream_end(stream, CORE_END_BAD, "no memory for what is sent to it");
+		stream_end(stream, CORE_END_BAD, "no memory for messages to it");
 		return;
 	}
 	frame_pack(envelope, room.iov_base);
@@ -285,7 +285,7 @@ void stream_give_fd(struct stream *stream, int fd)
 	if (!takes_output(stream))
 		closer_close(fd);
 	else if (!wire_give_fd(&stream->wire, fd, evbuffer_get_length(stream->out)))
-		stream_end(stream, CORE_END_BAD, "no memory for what is sent to it");
+		stream_end(stream, CORE_END_BAD, "no memory for messages to it");
 }
 
 size_t stream_queued(const struct stream *stream)
@@ -553,7 +553,7 @@ void streams_end_oldest_waiting(struct streams *set)
 	LIST_EACH(struct stream, stream, &set->all, all) {
 		if (stream->state != STREAM_HANDSHAKE || stream->local || stream->id & CORE_DIALLED)
 			continue;
-		stream_end(stream, CORE_END_TLS, "too many wait for their TLS handshakes");
+		stream_end(stream, CORE_END_TLS, "too many connections wait for TLS handshakes");
 		return;
 	}
 }

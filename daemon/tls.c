@@ -58,7 +58,7 @@ static bool load(SSL_CTX *context, const struct config *config, char *error, siz
 	}
 	SSL_CTX_set_default_passwd_cb(context, no_passphrase);
 	if (SSL_CTX_use_PrivateKey_file(context, config->tls_key, SSL_FILETYPE_PEM) != 1) {
-		snprintf(error, size, "TLS: cannot read the key in %s, or it is not that of %s: %s",
+		snprintf(error, size, "TLS: cannot read the key in %s, or it does not match %s: %s",
 			config->tls_key, config->tls_certificate, first_error());
 		return false;
 	}
@@ -162,7 +162,8 @@ static void explain_certificate(long result, char *why, size_t size)
 	case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
 	case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
 	case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-		snprintf(why, size, "its certificate (of %s) is not from our CA: %s", refused,
+		snprintf(why, size,
+			"its certificate (of %s) is not signed by this cluster's CA: %s", refused,
 			X509_verify_cert_error_string(result));
 		break;
 	default:
@@ -181,7 +182,7 @@ void tls_explain(SSL *ssl, char *why, size_t size)
 	if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED && verified != X509_V_OK)
 		explain_certificate(verified, why, size);
 	else if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)
-		snprintf(why, size, "it has shown no certificate");
+		snprintf(why, size, "it sent no certificate");
 	else if (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST ||
 		reason == SSL_R_PACKET_LENGTH_TOO_LONG || reason == SSL_R_RECORD_TOO_SMALL)
 		snprintf(why, size, "it does not speak TLS (%s)", first_error());
@@ -189,7 +190,7 @@ void tls_explain(SSL *ssl, char *why, size_t size)
 		reason == SSL_R_TLSV1_ALERT_PROTOCOL_VERSION)
 		snprintf(why, size, "it does not speak TLS 1.3");
 	else if (reason > SSL_AD_REASON_OFFSET)
-		snprintf(why, size, "it refuses us or our certificate: %s", first_error());
+		snprintf(why, size, "it refused this host or its certificate: %s", first_error());
 	else
 		snprintf(why, size, "TLS failed: %s", first_error());
 }

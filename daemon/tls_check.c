@@ -76,8 +76,7 @@ static void check_user(const struct look *look, const char *setting, const char 
 	user = getpwnam(name);
 	if (user && !can_read(user, path))
 		say(look, look->config->user ? TLS_FAILURE : TLS_WARNING,
-			"%s: user %s, as whom the daemon runs, cannot read %s: give it the right "
-			"to",
+			"%s: the daemon's user %s cannot read %s: make it readable for that user",
 			setting, name, path);
 }
 
@@ -180,8 +179,8 @@ static void check_key(struct look *look)
 			openssl_error());
 	else if (look->own && X509_check_private_key(sk_X509_value(look->own, 0), look->key) != 1)
 		say(look, TLS_FAILURE,
-			"tls_key: %s is not the key of the certificate in %s: install the two that "
-			"belong together",
+			"tls_key: %s is not the key of the certificate in %s: install a matching "
+			"pair",
 			path, look->config->tls_certificate);
 }
 
@@ -222,7 +221,8 @@ static bool verify(struct look *look, X509_STORE *store, int purpose, STACK_OF(X
 			*ret_chain = X509_STORE_CTX_get1_chain(context);
 		else
 			say(look, TLS_FAILURE,
-				"tls_certificate: no CA in %s stands for %s (%s): hosts refuse it",
+				"tls_certificate: no CA in %s has signed %s (%s): other hosts "
+				"refuse it",
 				look->config->tls_ca, look->config->tls_certificate,
 				X509_verify_cert_error_string(X509_STORE_CTX_get_error(context)));
 	}
@@ -239,8 +239,8 @@ static void check_name(const struct look *look)
 	if (X509_check_host(certificate, host, 0, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT, NULL) != 1 &&
 		X509_check_ip_asc(certificate, host, 0) != 1)
 		say(look, TLS_WARNING,
-			"tls_certificate: %s is not for the name %s of this host (host): others "
-			"refuse it",
+			"tls_certificate: %s is not for the name %s of this host (setting host): "
+			"other hosts refuse it",
 			look->config->tls_certificate, host);
 }
 

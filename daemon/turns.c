@@ -191,7 +191,7 @@ void stream_listen(struct stream *stream, bool began_anew)
 	struct streams *set = stream->set;
 
 	if (stream->wire.passed >= 0 && evbuffer_get_length(stream->in) == 0) {
-		stream_end(stream, CORE_END_BAD, "it sent a descriptor that no message is about");
+		stream_end(stream, CORE_END_BAD, "it sent a descriptor without a message for it");
 		return;
 	}
 	if (!take_room(stream)) {

@@ -82,7 +82,7 @@ static ssize_t local_read(struct wire *wire, uint8_t *to)
 	if (wire->passed >= 0)
 		return refuse(wire, passed, "it sent a descriptor before the last one was used");
 	if (fcntl(passed, F_GET_SEALS) < 0)
-		return refuse(wire, passed, "it sent a descriptor that is no memfd");
+		return refuse(wire, passed, "it sent a descriptor that is not a memfd");
 	wire->passed = passed;
 	return got;
 }

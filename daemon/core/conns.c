@@ -84,8 +84,8 @@ struct conn *conn_create(struct core *core, const ProtobufCBinaryData *uuid, boo
 {
 	struct conn *conn = calloc(1, sizeof(*conn));
 
-	_Static_assert(sizeof(conn->key) == UUID_SIZE + 1, "conns_find() makes the same bytes");
-	_Static_assert(sizeof(conn->qp_key) == 8, "conn_of_qp() makes the same bytes");
+	_Static_assert(sizeof(conn->key) == UUID_SIZE + 1, "conns_find() builds the same key");
+	_Static_assert(sizeof(conn->qp_key) == 8, "conn_of_qp() builds the same key");
 	if (!conn)
 		return NULL;
 	memcpy(conn->key.uuid, uuid->data, UUID_SIZE);

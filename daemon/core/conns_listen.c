@@ -58,14 +58,14 @@ static bool is_welcome(const struct core *core, const struct listener *listener,
 	/* Any user may take the name of a service. */
 	if (!request->any_user && uid != session->uid && session->uid != 0) {
 		ending_set(ret_refusal, EACCES,
-			"service %s on %s is another user's: any_user of struct frl_connect_config "
-			"says that this is meant",
+			"service %s on %s belongs to another user: set any_user in struct "
+			"frl_connect_config to connect to it",
 			listener->service, core->config->host);
 		return false;
 	}
 	if (listener->waiting >= listener->backlog) {
 		ending_set(ret_refusal, ECONNREFUSED,
-			"service %s on %s has %u requests waiting already, its backlog",
+			"the backlog of service %s on %s is full: %u requests wait",
 			listener->service, core->config->host, listener->waiting);
 		return false;
 	}
@@ -160,11 +160,11 @@ bool conn_offer(struct core *core, struct peer *peer, const Ctl__ConnRequest *re
 	if (known && peer && known->peer == peer)
 		return true;
 	if (known) {
-		ending_set(ret_refusal, EEXIST, "there is a connection of this name");
+		ending_set(ret_refusal, EEXIST, "a connection with this identifier exists already");
 		return false;
 	}
 	if (core->draining[0]) {
-		ending_set(ret_refusal, EBUSY, "%s takes no connections: it is drained (%s)",
+		ending_set(ret_refusal, EBUSY, "%s accepts no connections: it is draining (%s)",
 			core->config->host, core->draining);
 		return false;
 	}
@@ -224,11 +224,12 @@ static bool may_listen(
 	const struct listener *there = service_find(core, message->service);
 
 	if (core->draining[0])
-		session_fail(core, session, seq, EBUSY, "%s takes no listeners: it is drained (%s)",
-			core->config->host, core->draining);
+		session_fail(core, session, seq, EBUSY,
+			"%s accepts no listeners: it is draining (%s)", core->config->host,
+			core->draining);
 	else if (!is_service(message->service))
 		session_fail(core, session, seq, EINVAL,
-			"a service is named by up to %d of A-Z a-z 0-9 . _ -", CORE_NAME);
+			"a service name is 1 to %d characters of A-Z a-z 0-9 . _ -", CORE_NAME);
 	else if (!message->listener || listener_find(session, message->listener))
 		session_fail(core, session, seq, EINVAL, "the process has a listener %u already",
 			message->listener);

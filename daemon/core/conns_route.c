@@ -23,11 +23,12 @@ static struct conn *find_own(struct core *core, const struct session *session,
 	core->counters.bad_messages++;
 	if (session->kind == CORE_LOCAL)
 		core_say(core, CORE_LOG_WARNING,
-			"process %u (%s) of user %u speaks for a connection that is not its own",
+			"dropped a message of process %u (%s) of user %u about a connection of "
+			"another process",
 			session->who.pid, session->who.program, (unsigned)session->uid);
 	else
 		core_say(core, CORE_LOG_WARNING,
-			"the daemon of %s speaks for a connection that is not its own",
+			"dropped a message of the daemon of %s about a connection of another host",
 			session->peer->name);
 	return NULL;
 }
@@ -51,9 +52,9 @@ static bool check_request(struct core *core, const struct session *session,
 	const struct port *port = port_find(session, message->port);
 
 	if (conns_find(core, message->uuid.data, false))
-		ending_set(ret_refusal, EEXIST, "there is a connection of this name");
+		ending_set(ret_refusal, EEXIST, "a connection with this identifier exists already");
 	else if (core->draining[0])
-		ending_set(ret_refusal, EBUSY, "%s takes no connections: it is drained (%s)",
+		ending_set(ret_refusal, EBUSY, "%s accepts no connections: it is draining (%s)",
 			core->config->host, core->draining);
 	else if (!message->service[0])
 		ending_set(ret_refusal, EINVAL, "a connection needs the name of a service");
@@ -122,7 +123,7 @@ static void request_of_process(struct core *core, struct session *session,
 	conn = conns_find(core, message->uuid.data, false);
 	if (conn && conn->session == session) {
 		/* A refusal would look to the process like the end of its other connection. */
-		session_throw_out(core, session, EPROTO, "it gave two connections the same name");
+		session_throw_out(core, session, EPROTO, "it used a connection identifier twice");
 		return;
 	}
 	core->counters.connects++;
@@ -155,7 +156,7 @@ static void request_of_peer(struct core *core, struct session *session,
 	struct ending refusal;
 
 	if (!message->who)
-		ending_set(&refusal, EPROTO, "the request does not say whose it is");
+		ending_set(&refusal, EPROTO, "the request does not name its process");
 	else if (conn_offer(core, session->peer, message, now_ns, &refusal))
 		return;
 	conn_refuse(core, session->peer, &message->uuid, &refusal);
@@ -229,7 +230,7 @@ static void reply_of_peer(struct core *core, struct session *session, const Ctl_
 	if (conn && conn->state != CONN_REQUESTED)
 		return;
 	if (!conn || !message->who) {
-		ending_set(&ending, ECONNRESET, "the process that asked on %s waits no more",
+		ending_set(&ending, ECONNRESET, "the requesting process on %s no longer waits",
 			core->config->host);
 		conn_fill_end(&envelope, &end, &message->uuid, true, &ending);
 		peer_send(core, session->peer, &envelope);
@@ -359,8 +360,8 @@ void conns_message(
 	const ProtobufCBinaryData *uuid = uuid_of(envelope);
 
 	if (!uuid || uuid->len != UUID_SIZE) {
-		session_throw_out(
-			core, session, EPROTO, "a connection has a name of %d bytes", UUID_SIZE);
+		session_throw_out(core, session, EPROTO,
+			"a connection identifier must have %d bytes", UUID_SIZE);
 		return;
 	}
 	if (session->kind == CORE_LOCAL)

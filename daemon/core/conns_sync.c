@@ -35,7 +35,7 @@ static bool check_resume(struct core *core, const struct session *session,
 	const struct port *port = port_find(session, message->port);
 
 	if (conns_find(core, message->uuid.data, message->passive))
-		ending_set(ret_refusal, EEXIST, "there is a connection of this name");
+		ending_set(ret_refusal, EEXIST, "a connection with this identifier exists already");
 	else if (!port)
 		ending_set(
 			ret_refusal, EINVAL, "the process has no port %u open here", message->port);

@@ -34,8 +34,8 @@ struct core *core_create(
 	if (crashed) {
 		core->relearn_until_ns = now_ns + config->relearn_ms * UINT64_C(1000000);
 		core_say(core, CORE_LOG_WARNING,
-			"the ferruled before this one did not end in good order: its processes "
-			"have %u ms to come back",
+			"the previous ferruled did not shut down cleanly: its processes have %u ms "
+			"to reconnect",
 			config->relearn_ms);
 	}
 	return core;
@@ -174,7 +174,7 @@ static void process_message(
 	case CTL__ENVELOPE__BODY_FAILURE: query_answer(core, session, envelope, now_ns); break;
 	default:
 		session_fail(core, session, envelope->seq, EOPNOTSUPP,
-			"ferruled takes no such message (%d) from a process",
+			"ferruled does not accept message %d from a process",
 			(int)envelope->body_case);
 		break;
 	}
@@ -189,7 +189,7 @@ static void operator_message(
 	case CTL__ENVELOPE__BODY_DRAIN: query_message(core, session, envelope, now_ns); break;
 	default:
 		session_fail(core, session, envelope->seq, EOPNOTSUPP,
-			"ferruled takes no such message (%d) from an operator",
+			"ferruled does not accept message %d from an operator",
 			(int)envelope->body_case);
 		break;
 	}
@@ -217,7 +217,7 @@ static void daemon_message(
 	case CTL__ENVELOPE__BODY_FAILURE: peers_message(core, session, envelope, now_ns); break;
 	default:
 		session_fail(core, session, envelope->seq, EOPNOTSUPP,
-			"ferruled takes no such message (%d) from another ferruled",
+			"ferruled does not accept message %d from another ferruled",
 			(int)envelope->body_case);
 		break;
 	}
@@ -252,10 +252,10 @@ void core_message(struct core *core, uint64_t id, const Ctl__Envelope *envelope,
 		stranger_message(core, session, envelope, now_ns);
 	else if (envelope->version != CONTROL_VERSION)
 		session_throw_out(core, session, EPROTO,
-			"the message has version %u, this ferruled speaks %d", envelope->version,
-			CONTROL_VERSION);
+			"the message has protocol version %u, this ferruled has %d",
+			envelope->version, CONTROL_VERSION);
 	else if (envelope->body_case == CTL__ENVELOPE__BODY_HELLO)
-		session_throw_out(core, session, EPROTO, "there was a Hello already");
+		session_throw_out(core, session, EPROTO, "only one Hello is allowed");
 	else if (session->role == CTL__ROLE__ROLE_PROCESS)
 		process_message(core, session, envelope, now_ns);
 	else if (session->role == CTL__ROLE__ROLE_OPERATOR)

@@ -175,7 +175,7 @@ static bool makes_sense(struct core *core, const struct joiner *joiner)
 		joiner_refuse(core, joiner, EINVAL, "rank %u is not one of 0 to %u", join->rank,
 			join->ranks - 1);
 	else if (name_is_taken(core, joiner))
-		joiner_refuse(core, joiner, EEXIST, "there is a member of that name");
+		joiner_refuse(core, joiner, EEXIST, "a member with this name exists already");
 	else
 		return true;
 	return false;
@@ -247,7 +247,7 @@ static void take_join(struct core *core, struct session *session, uint64_t seq,
 
 	if (session->role == CTL__ROLE__ROLE_DAEMON) {
 		if (!session->peer || !join->who)
-			joiner_refuse(core, &joiner, EPROTO, "nobody is said to ask for that");
+			joiner_refuse(core, &joiner, EPROTO, "the join does not name its process");
 		else if (makes_sense(core, &joiner)) {
 			joiner.uid = join->who->uid;
 			kept_join(core, &joiner, now_ns);
@@ -305,7 +305,7 @@ static void of_rank(
 	case CTL__ENVELOPE__BODY_GROUP_EVENT:
 		if (member->group &&
 			envelope->group_event->kind == CTL__GROUP_EVENT_KIND__GROUP_DEAD)
-			kept_die(core, member, now_ns, " ended without a good-bye");
+			kept_die(core, member, now_ns, " ended without leaving the job");
 		return;
 	default: return;
 	}
@@ -390,7 +390,7 @@ void groups_session_lost(struct core *core, struct session *session, uint64_t no
 	while (!list_empty(&session->members)) {
 		member = container_of(session->members.next, struct member, of_session);
 		if (member->group)
-			kept_die(core, member, now_ns, " ended without a good-bye");
+			kept_die(core, member, now_ns, " ended without leaving the job");
 		else
 			proxied_die(core, member, now_ns);
 	}

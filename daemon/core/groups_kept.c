@@ -254,7 +254,7 @@ void kept_join(struct core *core, const struct joiner *joiner, uint64_t now_ns)
 	bool is_new = !member;
 
 	if (member && !back_is_member(core, member, joiner)) {
-		joiner_refuse(core, joiner, EEXIST, "there is a member of that name");
+		joiner_refuse(core, joiner, EEXIST, "a member with this name exists already");
 		return;
 	}
 	if (member)
@@ -321,7 +321,7 @@ static void throw_out(struct core *core, struct member *member, const char *what
 {
 	char text[CORE_REASON];
 
-	snprintf(text, sizeof(text), "the daemon has thrown this rank out of the job: it %s", what);
+	snprintf(text, sizeof(text), "the daemon removed this rank from the job: it %s", what);
 	kept_tell(core, member, CTL__GROUP_EVENT_KIND__GROUP_LOST, member->rank, text);
 	core_say(core, CORE_LOG_WARNING, "job %s: rank %u %s", member->group->key, member->rank,
 		what);
@@ -385,8 +385,8 @@ static bool take_new(
 		return false;
 	}
 	if (group->met < group->ranks && !keep_piece(core, member, &piece->data)) {
-		throw_out(core, member, "sent more than is kept for ranks that are still to join",
-			now_ns);
+		throw_out(core, member,
+			"sent more data than is kept for ranks that have not joined", now_ns);
 		return false;
 	}
 	member->rounds++;

@@ -44,8 +44,8 @@ bool lease_open_socket(struct core *core, const struct session *session, struct 
 	if (rc == -EPERM && !core->said_no_socket) {
 		core->said_no_socket = true;
 		core_say(core, CORE_LOG_WARNING,
-			"programs must open the packet sockets of fabric %s themselves "
-			"(CAP_NET_RAW), since %s: restart it with that capability",
+			"programs need CAP_NET_RAW for packet sockets of fabric %s, since %s: "
+			"restart ferruled with that capability",
 			lease->fabric, reason);
 	}
 	if (rc == 0 || rc == -EPERM)
@@ -64,8 +64,8 @@ bool lease_is_kept(struct core *core, struct lease *lease)
 	if (!lease->is_kept) {
 		lease_print_ip(lease, ip);
 		core_say(core, CORE_LOG_WARNING,
-			"a process of user %u keeps the socket of a lease that has ended: %s of "
-			"fabric %s rest until it is closed",
+			"a process of user %u still has the socket of an ended lease: %s of fabric "
+			"%s stay reserved until it is closed",
 			lease->uid, ip, lease->fabric);
 	}
 	lease->is_kept = true;

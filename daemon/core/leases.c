@@ -236,13 +236,13 @@ static void say_lack(const struct core *core, const char *fabric, const char *la
 	*ret_error = rest_ms ? EAGAIN : EBUSY;
 	if (rest_ms)
 		snprintf(why, size,
-			"all %s of fabric %s are in use or rest after that (hold_ms): the next is "
-			"free in %.1f s",
+			"all %s of fabric %s are in use or reserved after use (hold_ms): the next "
+			"is free in %.1f s",
 			lack, fabric, rest_ms / 1e3);
 	else if (n_kept)
 		snprintf(why, size,
-			"all %s of fabric %s are in use; %u rest until processes, as of user %u, "
-			"close their sockets: ferrulectl ports",
+			"all %s of fabric %s are in use; %u stay reserved until processes, such as "
+			"user %u's, close their sockets: see ferrulectl ports",
 			lack, fabric, n_kept, uid);
 	else
 		snprintf(why, size, "all %s of fabric %s are in use: give the fabric more", lack,
@@ -426,12 +426,12 @@ static bool take_again(struct core *core, const struct session *session,
 	if (!lease->devargs)
 		return false;
 	*ret_error = EINVAL;
-	snprintf(why, size, "the lease that the process says it had is none of fabric %s any more",
+	snprintf(why, size, "the lease that the process had is no longer valid for fabric %s",
 		fabric->name);
 	if (!read_wanted(fabric, wanted, lease))
 		return false;
 	*ret_error = EADDRINUSE;
-	snprintf(why, size, "the lease that the process had is another one's now");
+	snprintf(why, size, "the lease that the process had belongs to another process now");
 	return make_way(core, session, lease);
 }
 

@@ -307,7 +307,7 @@ static void write_fabrics(const struct core *core, FILE *out)
 	header(out, "queue_pairs_waiting", "gauge", "Queue pairs, by what they wait for.");
 	each_fabric(core, out, write_waits_of);
 	header(out, "leases", "gauge",
-		"Leased ports, addresses that rest after a lease, and ports that are free.");
+		"Leases in use, leases that rest (reserved after use), and free ports.");
 	each_fabric(core, out, write_leases_of);
 }
 
@@ -328,7 +328,7 @@ static void write_sessions(const struct core *core, FILE *out)
 			counts[session->role]++;
 	}
 	header(out, "sessions", "gauge",
-		"Open sessions, by who is at the other end; none: has not said yet.");
+		"Open sessions, by role of the other end; none: no Hello yet.");
 	for (i = 0; i < COUNT(roles); i++)
 		sample(out, "sessions", "role", roles[i], counts[i]);
 }
@@ -369,14 +369,14 @@ static void write_results(const struct core *core, FILE *out)
 {
 	const struct core_counters *c = &core->counters;
 
-	single(out, "connects_started_total", "counter", "Connections that processes asked for.",
+	single(out, "connects_started_total", "counter", "Connection requests of processes.",
 		c->connects);
-	header(out, "connects_total", "counter", "Connections asked for, by how that came out.");
+	header(out, "connects_total", "counter", "Connection requests, by result.");
 	sample(out, "connects_total", "result", "established", c->connects_established);
 	sample(out, "connects_total", "result", "refused", c->connects_refused);
 	sample(out, "connects_total", "result", "timed_out", c->connects_timed_out);
 	header(out, "connection_ends_total", "counter",
-		"Ends of connections, by cause: closed by a process, its death, its host's, an "
+		"Ends of connections, by cause: closed by a process, process died, host gone, "
 		"operator.");
 	sample(out, "connection_ends_total", "cause", "closed", c->ends_closed);
 	sample(out, "connection_ends_total", "cause", "died", c->ends_died);
@@ -391,7 +391,8 @@ static void write_latency(const struct core *core, FILE *out)
 	unsigned long long sum = 0;
 	size_t i;
 
-	header(out, name, "histogram", "From a process's request to its connection's being there.");
+	header(out, name, "histogram",
+		"Time from a process's request to the established connection.");
 	for (i = 0; i < LATENCY_BUCKETS; i++) {
 		sum += c->latency_count[i];
 		fprintf(out, "ferrule_%s_bucket{le=\"%g\"} %llu\n", name, latency_bounds_s[i], sum);
@@ -410,29 +411,28 @@ static void write_daemon(const struct core *core, FILE *out, uint64_t now_ns)
 	sample(out, "build_info", "version", FERRULE_RELEASE, 1);
 	header(out, "uptime_seconds", "gauge", "Since the daemon was started.");
 	fprintf(out, "ferrule_uptime_seconds %.3f\n", (double)(now_ns - core->started_ns) / 1e9);
-	single(out, "draining", "gauge", "1 while the host takes no new work.",
+	single(out, "draining", "gauge", "1 while the host accepts no new work.",
 		core->draining[0] != '\0');
 	single(out, "relearning", "gauge",
 		"1 while processes come back after a crash of the daemon.",
 		core->relearn_until_ns && now_ns < core->relearn_until_ns);
 	single(out, "listeners", "gauge", "Services that processes offer.",
 		HASH_COUNT(core->listeners));
-	single(out, "groups", "gauge", "Jobs whose ranks meet here.", HASH_COUNT(core->groups));
+	single(out, "groups", "gauge", "Jobs that this daemon keeps.", HASH_COUNT(core->groups));
 	single(out, "sessions_opened_total", "counter", "Sessions that were opened.", c->sessions);
-	single(out, "sessions_refused_total", "counter", "Sessions above the limits.",
+	single(out, "sessions_refused_total", "counter", "Sessions refused because of limits.",
 		c->sessions_refused);
-	single(out, "bad_messages_total", "counter",
-		"Messages that were none, or not allowed; each ended its session.",
+	single(out, "bad_messages_total", "counter", "Invalid or forbidden messages.",
 		c->bad_messages);
 	single(out, "leases_granted_total", "counter", "Ports leased.", c->leases);
-	single(out, "leases_refused_total", "counter", "Leases that were asked for in vain.",
-		c->leases_refused);
-	single(out, "groups_started_total", "counter", "Jobs whose ranks met, or were to.",
+	single(out, "leases_refused_total", "counter", "Leases refused.", c->leases_refused);
+	single(out, "groups_started_total", "counter", "Jobs that this daemon has kept.",
 		c->groups);
 	single(out, "group_mail_dropped_total", "counter",
-		"Mail between ranks whose recipient, or the host on the way to it, took no more.",
+		"Mail between ranks dropped because the recipient, or a host on the route, was too "
+		"slow.",
 		c->mail_dropped);
-	single(out, "peers_lost_total", "counter", "Other hosts taken for dead.", c->peers_lost);
+	single(out, "peers_lost_total", "counter", "Other hosts declared dead.", c->peers_lost);
 }
 
 void core_write_metrics(struct core *core, FILE *out, uint64_t now_ns)

@@ -188,8 +188,8 @@ struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *
 		return NULL;
 	}
 	*ret_error = EINVAL;
-	*ret_why = "a host is a name or an address, with \":PORT\" behind it if need be, and in "
-		   "brackets where it has colons itself";
+	*ret_why = "a host must be a name or an address, optionally with \":PORT\"; IPv6 addresses "
+		   "need brackets then";
 	if (!parse_place(host, &place))
 		return NULL;
 	make_key(place.host, place.port, key, sizeof(key));
@@ -205,11 +205,10 @@ struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *
 		return NULL;
 	if (!peer) {
 		*ret_error = EDQUOT;
-		*ret_why = "this host's ferruled has as many peers as it may have (max_peers)";
+		*ret_why = "this host's ferruled has reached its limit of peers (max_peers)";
 		if (!make_room(core, now_ns))
 			return NULL;
-		*ret_why = "this user is connecting to nearly as many hosts as there may be peers "
-			   "(max_peers)";
+		*ret_why = "this user has reached his share of the limit of peers (max_peers)";
 		if (!has_share(core))
 			return NULL;
 		*ret_error = ENOMEM;
@@ -278,7 +277,8 @@ static bool is_certified(
 			return true;
 	}
 	core_say(core, CORE_LOG_WARNING,
-		"the daemon at %s says that it is %s; its certificate is not for \"%s\": refused",
+		"refused the daemon at %s, which calls itself %s: its certificate is not for "
+		"\"%s\"",
 		session->address, name, wanted);
 	return false;
 }
@@ -375,8 +375,8 @@ static struct peer *peer_of_hello(
 								  : NULL;
 
 	if (session->tls && known && strcmp(known->name, hello->name)) {
-		session_throw_out(
-			core, session, EACCES, "%s says what %s is", hello->name, known->name);
+		session_throw_out(core, session, EACCES, "%s uses the instance number of %s",
+			hello->name, known->name);
 		return NULL;
 	}
 	if (dialled && dialled->session && known) {
@@ -395,7 +395,7 @@ static struct peer *peer_of_hello(
 		known = peer_that_came(core, session, hello, now_ns);
 	if (!known)
 		session_throw_out(core, session, EDQUOT,
-			"%s has as many peers as it may have (max_peers)", core->config->host);
+			"%s has reached its limit of peers (max_peers)", core->config->host);
 	return known;
 }
 

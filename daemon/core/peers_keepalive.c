@@ -139,8 +139,8 @@ static void host_gone(struct core *core, struct peer *peer, uint64_t now_ns)
 
 	peer->judged_ns = now_ns;
 	snprintf(why, sizeof(why),
-		was_there ? "host %s is gone: nothing was heard of it for %.1f s"
-			  : "host %s cannot be reached: it has not answered for %.1f s",
+		was_there ? "host %s is gone: no answer for %.1f s"
+			  : "host %s cannot be reached: no answer for %.1f s",
 		name, seconds);
 	/* Before the session is closed: nobody may wait for these ranks to come back over another
 	 * one. */
@@ -200,11 +200,12 @@ static void dial_failed(
 		break;
 	case CORE_END_TLS:
 		error = EACCES;
-		snprintf(text, sizeof(text), "no TLS with the daemon of %s: %s", peer->host, why);
+		snprintf(text, sizeof(text), "TLS with the daemon of %s failed: %s", peer->host,
+			why);
 		break;
 	case CORE_END_BAD:
 		error = EPROTO;
-		snprintf(text, sizeof(text), "what answers at %s port %u is no ferruled: %s",
+		snprintf(text, sizeof(text), "the server at %s port %u is not a ferruled: %s",
 			peer->host, peer->port, why);
 		break;
 	case CORE_END_CLOSED:
@@ -385,8 +386,7 @@ static uint64_t tick_session(struct core *core, struct peer *peer, uint64_t now_
 		core->ops.is_stuck(core->ops.ctx, peer->session)) {
 		if (peer->dialled_ns < peer->heard_ns)
 			core_say(core, CORE_LOG_INFO,
-				"%s does not answer, TCP retransmits: connecting with it anew",
-				peer->name);
+				"%s does not answer, TCP retransmits: reconnecting", peer->name);
 		dial(core, peer, peer->dialled_at[0] ? peer->dialled_at : NULL, now_ns);
 	}
 	if (now_ns >= peer->ping_ns)

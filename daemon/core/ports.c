@@ -228,8 +228,8 @@ static bool has_room(struct core *core, const struct session *session, uint64_t 
 		return true;
 	if (kept)
 		session_fail(core, session, seq, EDQUOT,
-			"user %u has %u ports and keeps the sockets of %u that are closed, of %u "
-			"(max_ports_per_user): ferrulectl ports",
+			"user %u has %u ports and the sockets of %u closed ones; the limit is %u "
+			"(max_ports_per_user): see ferrulectl ports",
 			session->uid, open, kept, limit);
 	else
 		session_fail(core, session, seq, EDQUOT,
@@ -358,8 +358,8 @@ void ports_describe(struct core *core, struct session *session, uint64_t seq,
 	}
 	if (message->nonce.len == sizeof(port->nonce) &&
 		is_anothers(core, port, message->nonce.data)) {
-		session_fail(core, session, seq, EADDRINUSE, "port %u is that of another process",
-			message->port);
+		session_fail(core, session, seq, EADDRINUSE,
+			"port %u has the identity of another process", message->port);
 		return;
 	}
 	why = read_description(port, message);

@@ -165,8 +165,7 @@ static void kill_go_on(struct core *core, struct request *request, uint64_t now_
 	conn = conn_of_qp(found.session, found.port, found.qp.qpn);
 	if (found.qp.state == FRL_QPS_RESET && !conn) {
 		session_fail(core, request->session, request->seq, EINVAL,
-			"queue pair %u of process %u (%s) is in RESET: it has nothing that could "
-			"fail",
+			"queue pair %u of process %u (%s) is in RESET: there is nothing to fail",
 			found.qp.qpn, found.session->who.pid, found.session->who.program);
 		request_free(request);
 		return;
@@ -267,7 +266,7 @@ static struct request *request_new(
 
 	if (waiting >= max) {
 		session_fail(core, session, seq, EBUSY,
-			"%u requests of yours wait for an answer already", waiting);
+			"%u of your requests wait for an answer already", waiting);
 		return NULL;
 	}
 	request = calloc(1, sizeof(*request));
@@ -301,12 +300,12 @@ static void on_query(struct core *core, struct session *session, uint64_t seq,
 
 	if (query->kind <= CTL__QUERY_KIND__QUERY_NONE ||
 		query->kind > CTL__QUERY_KIND__QUERY_WHY) {
-		session_fail(core, session, seq, EINVAL, "kind of query %d is not known",
-			(int)query->kind);
+		session_fail(
+			core, session, seq, EINVAL, "unknown kind of query: %d", (int)query->kind);
 		return;
 	}
 	if (is_why && !query->qpn) {
-		session_fail(core, session, seq, EINVAL, "say which queue pair, by its number");
+		session_fail(core, session, seq, EINVAL, "the number of a queue pair is required");
 		return;
 	}
 	request = request_new(core, session, seq, is_why ? REQUEST_WHY : REQUEST_REPORT);
@@ -328,7 +327,7 @@ static void on_kill(struct core *core, struct session *session, uint64_t seq,
 	struct request *request;
 
 	if (!kill->qpn) {
-		session_fail(core, session, seq, EINVAL, "say which queue pair, by its number");
+		session_fail(core, session, seq, EINVAL, "the number of a queue pair is required");
 		return;
 	}
 	request = request_new(core, session, seq, REQUEST_KILL);
@@ -396,7 +395,7 @@ void query_message(
 {
 	if (session->kind != CORE_LOCAL) {
 		session_fail(core, session, envelope->seq, EPERM,
-			"only users of this host may ask that");
+			"only users of this host may request that");
 		return;
 	}
 	if (envelope->body_case == CTL__ENVELOPE__BODY_QUERY)

@@ -26,7 +26,8 @@ static void take_slots(struct core *core, struct port *port, uint32_t more)
 
 	if (more > left && !user->lacks_slots)
 		core_say(core, CORE_LOG_WARNING,
-			"user %u has more queue pairs than are looked at: %u (max_qps_per_user)",
+			"user %u has more queue pairs than the %u that are reported "
+			"(max_qps_per_user)",
 			(unsigned)user->uid, max);
 	user->lacks_slots = user->lacks_slots || more > left;
 	if (more > left)

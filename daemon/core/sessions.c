@@ -155,7 +155,7 @@ static const char *limit_reached(const struct core *core, const struct core_sess
 		if (core->n_remote >= config->max_peers + ROOM_FOR_PEERS)
 			return "there are too many sessions of other hosts (max_peers)";
 		if (count_strangers(core, info->address ? info->address : "") >= ROOM_FOR_STRANGERS)
-			return "too many sessions from this address have not said who they are";
+			return "there are too many sessions without a Hello from this address";
 		return NULL;
 	}
 	if (core->n_local >= config->max_sessions + (info->uid == 0 ? ROOM_FOR_ROOT : 0))
@@ -242,10 +242,10 @@ static void turn_away(
 		return;
 	core->refused_ns = core->now_ns;
 	if (info->kind == CORE_LOCAL)
-		core_say(core, CORE_LOG_WARNING, "process %d of user %u is turned away: %s",
+		core_say(core, CORE_LOG_WARNING, "refused process %d of user %u: %s",
 			(int)info->pid, info->uid, text);
 	else
-		core_say(core, CORE_LOG_WARNING, "a session from %s is turned away: %s",
+		core_say(core, CORE_LOG_WARNING, "refused a session from %s: %s",
 			info->address ? info->address : "?", text);
 }
 
@@ -297,15 +297,15 @@ void session_hello(struct core *core, struct session *session, const Ctl__Envelo
 
 	if (envelope->version != CONTROL_VERSION) {
 		session_throw_out(core, session, EPROTO,
-			"%s speaks version %u of the control protocol (release %s), this ferruled "
-			"version %d (release %s): use releases that go together",
+			"%s has version %u of the control protocol (release %s), this ferruled "
+			"version %d (release %s): install matching releases",
 			hello->name, envelope->version, hello->release, CONTROL_VERSION,
 			FERRULE_RELEASE);
 		return;
 	}
 	if (is_daemon != (session->kind != CORE_LOCAL) || hello->instance == 0) {
 		session_throw_out(core, session, EPROTO,
-			"the Hello is not one for this socket: role %d", (int)hello->role);
+			"a Hello of role %d is not allowed on this socket", (int)hello->role);
 		return;
 	}
 	session->role = hello->role;
@@ -388,10 +388,11 @@ void session_throw_out(
 	va_end(args);
 	core->counters.bad_messages++;
 	if (session->kind == CORE_LOCAL)
-		core_say(core, CORE_LOG_WARNING, "process %u (%s) of user %u is thrown out: %s",
-			session->who.pid, session->who.program, session->who.uid, text);
+		core_say(core, CORE_LOG_WARNING,
+			"closed the session of process %u (%s) of user %u: %s", session->who.pid,
+			session->who.program, session->who.uid, text);
 	else
-		core_say(core, CORE_LOG_WARNING, "the daemon at %s is thrown out: %s",
+		core_say(core, CORE_LOG_WARNING, "closed the session of the daemon at %s: %s",
 			session->address, text);
 	send_failure(core, session->id, 0, error, 0, text);
 	core->ops.close(core->ops.ctx, session->id);
@@ -449,8 +450,8 @@ uint64_t sessions_tick(struct core *core)
 		if (session->role != CTL__ROLE__ROLE_NONE)
 			continue;
 		if (session->hello_by_ns <= core->now_ns)
-			session_throw_out(core, session, ETIMEDOUT,
-				"there was no Hello within %u ms", core->config->hello_ms);
+			session_throw_out(core, session, ETIMEDOUT, "no Hello came within %u ms",
+				core->config->hello_ms);
 		else if (session->hello_by_ns < due_ns)
 			due_ns = session->hello_by_ns;
 	}

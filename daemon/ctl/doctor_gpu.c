@@ -39,7 +39,7 @@ void doctor_gpus(struct doctor *doctor, const struct frl_gpu_info *infos, size_t
 		if (root_exists(doctor, "/sys/module/nvidia") &&
 			!strstr(infos[0].reason, "FRL_GPU_TIER is off"))
 			doctor_say(doctor, DOCTOR_WARN, "gpu", infos[0].reason,
-				"CUDA shows this user none that can be used");
+				"CUDA shows this user no usable GPU");
 		else
 			doctor_say(doctor, DOCTOR_SKIP, "gpu", NULL, "%s", infos[0].reason);
 		return;

@@ -77,7 +77,7 @@ void doctor_hugepages(struct doctor *doctor)
 		check_hugepages_of_ports(doctor, n_ports, free_kib >> 10);
 	else if (!any)
 		doctor_say(doctor, DOCTOR_OK, "hugepages", NULL,
-			"none are reserved, and none are needed unless FRL_EAL_ARGS asks for them");
+			"none are reserved, and none are needed unless FRL_EAL_ARGS requests them");
 }
 
 /* Returns the value of a line such as "Max open files 1024 4096 files" of /proc/PID/limits.
@@ -226,7 +226,7 @@ void doctor_rights(struct doctor *doctor)
 	}
 	if (!capabilities_of(doctor, "self", &own)) {
 		doctor_say(doctor, DOCTOR_SKIP, "packet sockets", NULL,
-			"/proc/self/status does not say which capabilities there are");
+			"/proc/self/status does not show the capabilities");
 		return;
 	}
 	if (af_packet)
@@ -267,11 +267,11 @@ void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid)
 			uid);
 	else if (stat(folder, &info) || !S_ISDIR(info.st_mode))
 		doctor_say(doctor, DOCTOR_WARN, "runtime folder",
-			"unset XDG_RUNTIME_DIR, or log in by a session of systemd's",
-			"XDG_RUNTIME_DIR is %.200s, which is no folder", folder);
+			"unset XDG_RUNTIME_DIR, or log in through a systemd session",
+			"XDG_RUNTIME_DIR is %.200s, which is not a directory", folder);
 	else if (info.st_uid != uid || (info.st_mode & 077))
 		doctor_say(doctor, DOCTOR_WARN, "runtime folder",
-			"it should be this user's, with mode 0700 (sudo and su keep another "
+			"it must belong to this user, with mode 0700 (sudo and su keep another "
 			"user's)",
 			"XDG_RUNTIME_DIR is %.200s: of user %u, mode %03o", folder,
 			(unsigned)info.st_uid, (unsigned)info.st_mode & 0777);

@@ -32,13 +32,13 @@ static void check_mtu(struct doctor *doctor, const struct doctor_port *port)
 	fits = largest_path_mtu(mtu);
 	if (fits < port->path_mtu)
 		doctor_say(doctor, DOCTOR_FAIL, "mtu",
-			"ip link set mtu on it and on all of the path, or a smaller path_mtu in "
+			"raise the MTU on the whole path (ip link set mtu), or lower path_mtu in "
 			"the configuration",
-			"%s: MTU %lld carries a path MTU of %u, fabric %s wants %u",
+			"%s: MTU %lld carries a path MTU of %u, fabric %s needs %u",
 			port->interface, mtu, fits, port->fabric, port->path_mtu);
 	else if (fits < PATH_MTU_MAX && !port->path_mtu)
 		doctor_say(doctor, DOCTOR_WARN, "mtu",
-			"where the switches allow it: ip link set mtu 4200 and more",
+			"if the switches allow it: ip link set mtu 4200 or more",
 			"%s: MTU %lld carries a path MTU of %u; %u is faster", port->interface, mtu,
 			fits, (unsigned)PATH_MTU_MAX);
 	else
@@ -61,10 +61,9 @@ static void check_forwarding(struct doctor *doctor, const struct doctor_port *po
 			!on)
 			continue;
 		doctor_say(doctor, DOCTOR_WARN, "nic",
-			"have it drop them: a blackhole route, or nft's ingress hook "
+			"make it drop them: a blackhole route, or an nft ingress hook "
 			"(docs/guide/packet.md)",
-			"%s: the kernel forwards %s, the packets for the fabric's addresses "
-			"included",
+			"%s: the kernel forwards %s, including packets for the fabric's addresses",
 			port->interface, families[i]);
 	}
 }
@@ -96,7 +95,8 @@ static void check_interface(struct doctor *doctor, const struct doctor_port *por
 	if (root_number(doctor, &speed, "/sys/class/net/%s/speed", port->interface) && speed > 0)
 		snprintf(rate, sizeof(rate), ", %lld Mb/s", speed);
 	if (strcmp(state, "down") == 0 || strcmp(state, "lowerlayerdown") == 0 || !carrier)
-		doctor_say(doctor, DOCTOR_FAIL, "nic", "ip link set up; look at cable and switch",
+		doctor_say(doctor, DOCTOR_FAIL, "nic",
+			"ip link set up; check the cable and the switch",
 			"%s (%s): the link is down", port->interface, driver);
 	else
 		doctor_say(doctor, DOCTOR_OK, "nic", NULL, "%s (%s): link %s%s", port->interface,
@@ -111,8 +111,7 @@ void doctor_nics(struct doctor *doctor)
 
 	if (!doctor->n_ports)
 		doctor_say(doctor, DOCTOR_SKIP, "nic", NULL,
-			"no fabric is configured: there is the local fabric alone, which needs "
-			"none");
+			"no fabric is configured: the local fabric needs no NIC");
 	for (i = 0; i < doctor->n_ports; i++) {
 		const struct doctor_port *port = &doctor->ports[i];
 
@@ -122,7 +121,7 @@ void doctor_nics(struct doctor *doctor)
 			check_interface(doctor, port);
 		else
 			doctor_say(doctor, DOCTOR_SKIP, "nic", NULL,
-				"%.200s (fabric %s): not a device that is known here",
-				port->devargs, port->fabric);
+				"%.200s (fabric %s): unknown kind of device", port->devargs,
+				port->fabric);
 	}
 }

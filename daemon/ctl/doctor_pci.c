@@ -214,7 +214,7 @@ static void check_no_iommu(struct doctor *doctor, bool is_bound)
 		"/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
 	if (unsafe[0] == 'Y' || unsafe[0] == '1')
 		doctor_say(doctor, DOCTOR_WARN, "iommu", TURN_ON,
-			"none, and VFIO is in its unsafe mode without: devices can write "
+			"none, and VFIO is in its unsafe mode without IOMMU: devices can write "
 			"everywhere");
 	else if (is_bound)
 		doctor_say(doctor, DOCTOR_WARN, "iommu", "if the machine has one, " TURN_ON,
@@ -222,7 +222,7 @@ static void check_no_iommu(struct doctor *doctor, bool is_bound)
 			"everywhere");
 	else
 		doctor_say(doctor, DOCTOR_FAIL, "iommu", advice[noiommu_mode(doctor)],
-			"there is none, so VFIO gives out no device");
+			"there is none, so VFIO provides no device");
 }
 
 /* Counts the groups of IOMMUs. */

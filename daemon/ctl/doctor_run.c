@@ -106,8 +106,8 @@ static void ask_daemon(const struct ctl_options *options, struct doctor *doctor,
 	daemon = err ? NULL : answer.report.daemon;
 	if (!daemon && err == -ENOTCONN && !options->socket)
 		doctor_say(doctor, DOCTOR_WARN, "daemon",
-			"systemctl enable --now ferruled; without, each user gets a private one on "
-			"demand, and there are no connections to other hosts",
+			"systemctl enable --now ferruled; otherwise each user gets a private one, "
+			"without connections to other hosts",
 			"no ferruled runs");
 	else if (!daemon)
 		doctor_say(doctor, DOCTOR_FAIL, "daemon", NULL, "%.300s", link.error);

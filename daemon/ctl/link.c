@@ -66,16 +66,16 @@ static int find(struct link *link, const char *path)
 		return fail(link, -ENOTCONN, "FRL_CONTROL must be auto, off, or a socket's path");
 	if (!places.n)
 		return fail(link, -ENOTCONN,
-			"FRL_CONTROL=off: there is to be no daemon. Unset it, or name the socket "
-			"with --socket PATH.");
+			"FRL_CONTROL=off disables the daemon. Unset it, or name the socket with "
+			"--socket PATH.");
 	err = try_places(link, &places);
 	if (err == 0)
 		return 0;
 	snprintf(tries, sizeof(tries), "%s", link->error);
 	if (err == -EACCES)
 		return fail(link, err,
-			"this user may not connect to the daemon:%.1200s\nA private daemon is its "
-			"user's alone; the system's lets everybody in.",
+			"this user may not connect to the daemon:%.1200s\nA private daemon accepts "
+			"its own user only; the system's accepts all users.",
 			tries);
 	return fail(link, -ENOTCONN,
 		"no daemon can be reached:%.1200s\n"
@@ -243,7 +243,8 @@ static int take(struct link *link, Ctl__Envelope *envelope, struct answer *answe
 			err = -EPROTO;
 	} else if (envelope->version != CONTROL_VERSION) {
 		err = fail(link, -EPROTO,
-			"the daemon speaks version %u of the protocol, this ferrulectl version %d",
+			"the daemon has version %u of the protocol, this ferrulectl version %d: "
+			"install matching releases",
 			envelope->version, CONTROL_VERSION);
 	} else if (envelope->seq == link->seq && envelope->seq) {
 		*ret_done = envelope->body_case != CTL__ENVELOPE__BODY_REPORT ||

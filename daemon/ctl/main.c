@@ -33,26 +33,26 @@ static const char usage[] =
 	"Usage: ferrulectl [--socket PATH] [--json] COMMAND\n"
 	"\n"
 	"Commands:\n"
-	"  ports              ports that processes have, and addresses that rest\n"
+	"  ports              ports of processes, and addresses that are reserved after use\n"
 	"  qps                queue pairs: state, peer, traffic, what they wait for\n"
 	"  connections        connections that were made by service names\n"
 	"  peers              other hosts' daemons\n"
 	"  stats              the daemon, and all counters\n"
 	"  watch [COMMAND]    one of these (qps), refreshed; counters as rates; ^C ends\n"
-	"      --interval SECONDS  1; --count N: ends after so many\n"
+	"      --interval SECONDS  default: 1; --count N: ends after N refreshes\n"
 	"  why QPN            what a queue pair waits for, since when, and what to do\n"
-	"  kill-qp QPN        makes a queue pair fail, and its peer's\n"
-	"      --reason TEXT       which both programs are told\n"
-	"  drain              no new work for this host; what is there goes on\n"
+	"  kill-qp QPN        makes a queue pair and its peer fail\n"
+	"      --reason TEXT       both programs get this text\n"
+	"  drain              accepts no new work on this host; existing work continues\n"
 	"      --reason TEXT, --wait (until nothing is left), --undo\n"
-	"  doctor             is this host set up well?\n"
+	"  doctor             checks whether this host is set up correctly\n"
 	"      --config FILE       the daemon's configuration\n"
-	"      --root DIR          where proc, sys and dev are\n"
-	"  help               this\n"
+	"      --root DIR          directory of proc, sys and dev\n"
+	"  help               this text\n"
 	"\n"
 	"Options:\n"
 	"  -s, --socket PATH  the daemon's socket; else FRL_CONTROL, the system's, the user's own\n"
-	"  -j, --json         for programs\n"
+	"  -j, --json         output for programs\n"
 	"  -w, --wide         all columns\n"
 	"  -p, --pid PID      only this process; --port N: only its port of that number\n"
 	"\n"
@@ -100,22 +100,22 @@ static int take_option(struct ctl_options *options, int option, const char *valu
 	case OPTION_ROOT: options->root = value; break;
 	case OPTION_REASON:
 		if (strlen(value) > 120)
-			return complain("a reason may have 120 characters%s", "");
+			return complain("a reason may have at most 120 characters%s", "");
 		options->reason = value;
 		break;
 	case OPTION_UNDO: options->undo = true; break;
 	case OPTION_WAIT: options->wait = true; break;
 	case 'p':
 		if (!take_number(value, INT32_MAX, &options->pid))
-			return complain("--pid: %s is no process", value);
+			return complain("--pid: %s is not a process number", value);
 		break;
 	case OPTION_PORT:
 		if (!take_number(value, UINT32_MAX, &options->port))
-			return complain("--port: %s is no number from 1", value);
+			return complain("--port: %s is not a number from 1", value);
 		break;
 	case 'n':
 		if (!take_number(value, UINT32_MAX, &options->count))
-			return complain("--count: %s is no number from 1", value);
+			return complain("--count: %s is not a number from 1", value);
 		break;
 	case 'i':
 		if (!take_seconds(value, &options->interval_s))
@@ -157,24 +157,24 @@ static int run(struct ctl_options *options, int count, char **words)
 	size_t i;
 
 	if (count > 2)
-		return complain("one word too many: %s", words[2]);
+		return complain("unexpected argument: %s", words[2]);
 	if (strcmp(name, "watch") == 0)
 		return run_watch(options, argument);
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(commands[i].name, name) != 0)
 			continue;
 		if (commands[i].of_qp && !argument)
-			return complain("%s wants the number of a queue pair", name);
+			return complain("%s needs the number of a queue pair", name);
 		if (commands[i].of_qp && !take_number(argument, 0xffffff, &options->qpn))
-			return complain("%s is no number of a queue pair", argument);
+			return complain("%s is not the number of a queue pair", argument);
 		if (!commands[i].of_qp && argument)
-			return complain("one word too many: %s", argument);
+			return complain("unexpected argument: %s", argument);
 		return commands[i].run(options);
 	}
 	if (!show)
 		return complain("there is no command %s", name);
 	if (argument && !take_number(argument, 0xffffff, &options->qpn))
-		return complain("%s is no number of a queue pair", argument);
+		return complain("%s is not the number of a queue pair", argument);
 	return command_show(options, show);
 }
 

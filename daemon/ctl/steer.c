@@ -105,7 +105,7 @@ int command_kill(const struct ctl_options *options)
 			print_json(stdout, json_pack("{s:{s:i}}", "killed", "qpn", (int)kill.qpn),
 				false);
 		else
-			printf("Queue pair %u is told to fail.\n", kill.qpn);
+			printf("Queue pair %u will fail.\n", kill.qpn);
 	}
 	answer_free(&answer);
 	return status;
@@ -119,9 +119,9 @@ static void say_drained(const struct ctl_options *options, const Ctl__DaemonInfo
 		print_json(stdout, json_pack("{s:o}", "daemon", json_of_message(&daemon->base)),
 			false);
 	else if (options->undo)
-		printf("%s takes new work again.\n", daemon->host);
+		printf("%s accepts new work again.\n", daemon->host);
 	else
-		printf("%s takes no new work: %s. %u connections, %u ports and %u processes are "
+		printf("%s accepts no new work: %s. %u connections, %u ports and %u processes are "
 		       "left.\n",
 			daemon->host, daemon->draining, daemon->connections, daemon->ports,
 			daemon->processes);

@@ -144,7 +144,7 @@ static void say_sent(struct why *why, const Ctl__QpInfo *qp)
 
 	if (strcmp(qp->type, "RC") == 0 && out)
 		say(why,
-			"It has sent up to PSN 0x%06x and all before 0x%06x is acknowledged: %u "
+			"It has sent up to PSN 0x%06x. All before 0x%06x is acknowledged: %u "
 			"packet%s outstanding. It expects 0x%06x next.",
 			(qp->send_psn - 1) & PSN_MASK, qp->acked_psn, out, plural(out),
 			qp->recv_psn);
@@ -159,8 +159,8 @@ static void say_sent(struct why *why, const Ctl__QpInfo *qp)
 		qp->idle_tx_s < 0 ? "" : age(tx, qp->idle_tx_s), qp->idle_tx_s < 0 ? "" : " ago");
 	if (qp->retransmits || qp->timeouts || qp->rnr_received || qp->rnr_sent)
 		say(why,
-			"So far %llu packets were sent again, its timer fired %llu times, %llu RNR "
-			"NAKs came and %llu were sent.",
+			"So far it has retransmitted %llu packets, its timer has fired %llu times, "
+			"and it has received %llu RNR NAKs and sent %llu.",
 			(unsigned long long)qp->retransmits, (unsigned long long)qp->timeouts,
 			(unsigned long long)qp->rnr_received, (unsigned long long)qp->rnr_sent);
 }
@@ -236,8 +236,8 @@ static void say_direction(struct why *why, const Ctl__QpInfo *from, const Ctl__Q
 
 	if (way.disagree)
 		say(why,
-			"%s expects PSN 0x%06x, which is none of what %s sends (0x%06x to 0x%06x): "
-			"they do not mean each other, or one was connected anew.",
+			"%s expects PSN 0x%06x, which %s does not send (0x%06x to 0x%06x): they "
+			"have other peers, or one was reconnected.",
 			receiver, to->recv_psn, sender, from->acked_psn, from->send_psn);
 	else if (way.missing)
 		say(why,
@@ -248,8 +248,8 @@ static void say_direction(struct why *why, const Ctl__QpInfo *from, const Ctl__Q
 			way.missing == 1 ? "its" : "their");
 	if (!way.disagree && way.unheard)
 		say(why,
-			"%s has accepted %u packet%s more than %s knows of: acknowledgements were "
-			"lost or are on their way.",
+			"%s has accepted %u packet%s for which %s has no acknowledgement: they "
+			"were lost or are on their way.",
 			receiver, way.unheard, plural(way.unheard), sender);
 	if (!way.disagree && !way.missing && !way.unheard)
 		say(why, "All that %s has sent has arrived.", sender);
@@ -261,7 +261,7 @@ static void say_peer(
 	char published[32];
 
 	if (!peer) {
-		say(why, "The peer's view is not known: %s.",
+		say(why, "The peer's view is unknown: %s.",
 			peer_error && peer_error[0] ? peer_error : "nobody could be asked");
 		return;
 	}
@@ -309,12 +309,12 @@ static void conclude_rnr(struct why *why, const Ctl__QpInfo *peer)
 	else if (peer)
 		conclude(why,
 			"The peer's program has posted no receive for the next message: process %u "
-			"(%s) has to.",
+			"(%s) must post one.",
 			peer->pid, peer->program);
 	else
 		conclude(why,
-			"The peer's program has posted no receive for the next message: it has "
-			"to.");
+			"The peer's program has posted no receive for the next message: it must "
+			"post one.");
 }
 
 /* Packets are outstanding and no answer arrives. */
@@ -327,27 +327,27 @@ static void conclude_silence(struct why *why, const Ctl__QpInfo *qp, const Ctl__
 	if (peer)
 		way = why_compare(qp->send_psn, qp->acked_psn, peer->recv_psn);
 	if (way.disagree)
-		conclude(why, "The two queue pairs do not agree about PSNs: connect them anew.");
+		conclude(why, "The two queue pairs do not agree about PSNs: reconnect them.");
 	else if (peer && way.missing && !way.unheard)
 		conclude(why,
-			"Nothing of what is outstanding has got into the peer's queue pair: the "
-			"packets are lost on the way (path, MTU, firewall, MAC address), or the "
-			"peer's process %u (%s) does not drive its device.",
+			"No outstanding packet has reached the peer's queue pair: they are lost "
+			"(path, MTU, firewall, MAC address), or the peer's process %u (%s) does "
+			"not drive its device.",
 			peer->pid, peer->program);
 	else if (peer && way.unheard && !way.missing)
 		conclude(why,
-			"The peer has accepted everything: its acknowledgements do not arrive "
-			"here. Look at the way back.");
+			"The peer has accepted everything, but its acknowledgements do not arrive "
+			"here: check the path back.");
 	else if (peer && way.unheard)
 		conclude(why, "Some packets arrive and some are lost: the path drops packets.");
 	else if (qp->idle_rx_s < 0)
 		conclude(why,
-			"Nothing of the peer's has ever arrived: see whether it runs, and path, "
-			"addresses and UDP port 4791 in between.");
+			"No packet of the peer has ever arrived: check that it runs, the path, the "
+			"addresses, and UDP port 4791.");
 	else
 		conclude(why,
-			"The peer has not been heard for %s: its process may be stopped, or the "
-			"path is broken.",
+			"No packet of the peer has arrived for %s: its process may be stopped, or "
+			"the path is broken.",
 			silence);
 }
 
@@ -355,11 +355,11 @@ static void conclude_read(struct why *why, const Ctl__QpInfo *peer)
 {
 	if (peer)
 		conclude(why,
-			"The responder of process %u (%s) owes the answer: does it drive its "
+			"The responder of process %u (%s) has not answered: does it drive its "
 			"device (published %s)?",
 			peer->pid, peer->program, is_stale(peer) ? "long ago" : "just now");
 	else
-		conclude(why, "The peer's responder owes the answer to a READ or an atomic.");
+		conclude(why, "The peer's responder has not answered a READ or an atomic.");
 }
 
 /* Concludes from the states of both ends alone. Returns false if these say nothing. */
@@ -373,7 +373,7 @@ static bool conclude_plainly(struct why *why, const Ctl__QpInfo *qp, const Ctl__
 	else if (is_stale(qp))
 		conclude(why,
 			"Process %u (%s) has not answered its daemon for %s: it is stopped, or its "
-			"library hangs. What is said above is as old.",
+			"library hangs. The lines above are as old.",
 			qp->pid, qp->program, age(stale, qp->published_age_s));
 	else if (peer && is_in(peer, "ERR"))
 		conclude(why, "The peer's queue pair is in ERR%s%s.",
@@ -415,13 +415,13 @@ static void diagnose(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *
 	case PAGE_WAIT_NOTHING:
 		if (peer && wait_of(peer) == PAGE_WAIT_RNR && !qp->recv_queue) {
 			conclude(why,
-				"The peer's message waits for a receive here: process %u (%s) has "
-				"to post one.",
+				"The peer's message waits for a receive here: process %u (%s) must "
+				"post one.",
 				qp->pid, qp->program);
 			break;
 		}
-		conclude(why, "Nothing is wrong: its program has given it nothing to do%s.",
-			qp->recv_queue ? " but to receive" : ", and has posted no receives");
+		conclude(why, "Nothing is wrong: its program has posted no requests%s.",
+			qp->recv_queue ? " except receives" : " and no receives");
 		break;
 	case PAGE_WAIT_RNR: conclude_rnr(why, peer); break;
 	case PAGE_WAIT_RETRY:
@@ -458,8 +458,8 @@ static void diagnose(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *
 		break;
 	case PAGE_WAIT_PROGRESS:
 		conclude(why,
-			"Its program does not drive the device: it has to poll a completion queue, "
-			"or FRL_PROGRESS=thread does it for it.");
+			"Its program does not drive the device: it must poll a completion queue, "
+			"or set FRL_PROGRESS=thread.");
 		break;
 	default: conclude(why, "This ferrulectl does not know that reason: is the daemon newer?");
 	}

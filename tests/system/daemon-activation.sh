@@ -16,9 +16,9 @@ passes given-asked "$client" ask "$temp/given.sock" 3
 stop_daemon "$given"
 # The path is whose it was.
 [ -S "$temp/given.sock" ] || fail "the socket of systemd was removed"
-refuses given-two 'not what is wanted' -- "$client" listen "$temp/a.sock" "$temp/b.sock" -- \
+refuses given-two 'exactly one socket' -- "$client" listen "$temp/a.sock" "$temp/b.sock" -- \
 	"$ferruled"
-refuses given-tcp 'not what is wanted' -- "$client" listen "127.0.0.1:$(free_port 1)" -- "$ferruled"
+refuses given-tcp 'exactly one socket' -- "$client" listen "127.0.0.1:$(free_port 1)" -- "$ferruled"
 
 # ---- what systemd is told
 
@@ -56,9 +56,9 @@ if ls "$temp"/one.sock* >/dev/null 2>&1; then
 	fail "left behind: $(ls "$temp"/one.sock*)"
 fi
 
-# What is no socket is not removed.
+# What is not a socket is not removed.
 echo precious >"$temp/file"
-refuses not-a-socket 'is no socket' -- "$ferruled" --socket "$temp/file"
+refuses not-a-socket 'is not a socket' -- "$ferruled" --socket "$temp/file"
 [ "$(cat "$temp/file")" = precious ] || fail "the daemon has removed a file"
 
 # A FIFO where the record of sockets is does not hold up the start.
@@ -80,14 +80,14 @@ done
 : >"$temp/dead.log"
 run_daemon dead
 passes dead-asked "$client" ask "$temp/dead.sock" 3
-says dead 'did not end in good order'
+says dead 'did not shut down cleanly'
 
 # Its trace stays until processes have had their time to come back, also if a start fails.
 kill -KILL "$daemon"
 wait "$daemon" || true
 rm "$temp/dead.sock"
 mkdir "$temp/dead.sock"
-refuses in-the-way 'is no socket' -- "$ferruled" --socket "$temp/dead.sock"
+refuses in-the-way 'is not a socket' -- "$ferruled" --socket "$temp/dead.sock"
 rmdir "$temp/dead.sock"
 refuses taken-port 'cannot listen' -- "$ferruled" --socket "$temp/dead.sock" \
 	--config "$temp/taken.conf" --metrics none
@@ -95,7 +95,7 @@ stop_daemon "$taken"
 for again in once twice; do
 	: >"$temp/dead.log"
 	run_daemon dead
-	says dead 'did not end in good order'
+	says dead 'did not shut down cleanly'
 	stop_daemon "$daemon"
 	[ -e "$temp/dead.sock.lock" ] || fail "ended early, $again: it has left no trace"
 done
@@ -130,7 +130,7 @@ kill "$stayer"
 wait "$stayer" 2>/dev/null || true
 wait_until ended "$private" || fail "the private daemon stays though nobody is there"
 wait "$private" || fail "the private daemon ended with status $?"
-says private 'nobody has been there for 300 ms'
+says private 'no clients for 300 ms'
 [ -z "$(ls "$temp/runtime/ferrule")" ] || fail "left behind: $(ls "$temp/runtime/ferrule")"
 
 # ---- options
@@ -187,13 +187,13 @@ if [ "$(id -u)" -eq 0 ] && getent passwd nobody >/dev/null; then
 		fail "the folder is $(stat -c %U:%a "$temp/roots/made")"
 	stop_daemon "$daemon"
 	[ -z "$(ls "$temp/roots/made")" ] || fail "left behind: $(ls "$temp/roots/made")"
-	! grep -q 'will stay' "$temp/made.log" || fail "it says that the socket will stay"
+	! grep -q 'able to remove its socket' "$temp/made.log" || fail "it says that it cannot"
 	# In one of root's they do, and it says so at start.
 	"$ferruled" --config "$temp/user.conf" --socket "$temp/roots/user.sock" \
 		>"$temp/roots.log" 2>&1 &
 	daemon=$!
 	started+=("$daemon")
-	says roots "the socket will stay .* may not write to $temp/roots"
+	says roots "ferruled will not be able to remove its socket: .* may not write to $temp/roots"
 	stop_daemon "$daemon"
 fi
 finish

@@ -39,7 +39,7 @@ for kind in stall garbage long rights silent large; do
 done
 
 # The log tells of it without being filled.
-says flood 'lines like these were left out'
+says flood 'lines like these were omitted'
 [ "$(wc -l <"$temp/flood.log")" -lt 2000 ] || fail "the log has $(wc -l <"$temp/flood.log") lines"
 
 fewer_files() {

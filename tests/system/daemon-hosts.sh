@@ -197,7 +197,7 @@ test_stalled() {
 }
 
 stalls() {
-	control "$a" why "$1" >"$temp/why.out" && grep -q 'sent again' "$temp/why.out"
+	control "$a" why "$1" >"$temp/why.out" && grep -q 'has retransmitted' "$temp/why.out"
 }
 
 # start_job NAME OPTION...: a rank on each host, which the first one keeps; until it runs.

@@ -194,7 +194,7 @@ given() {
 before=$(given)
 order close '^closed$'
 says_kept() {
-	grep -q "keeps the socket of a lease that has ended: $ip" "$temp/$a.sock.log"
+	grep -q "still has the socket of an ended lease: $ip" "$temp/$a.sock.log"
 }
 wait_until says_kept || fail "the daemon does not say that a socket is kept"
 kill -9 "${host_daemons[0]}"

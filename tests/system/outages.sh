@@ -71,7 +71,7 @@ says() {
 # Nothing uses the connection meanwhile.
 test_idle() {
 	meet client server 10.9.1.2
-	outage wait_until says "$a" 'connecting with it anew'
+	outage wait_until says "$a" 'TCP retransmits: reconnecting'
 	meet_again
 	talk client "$c" server "$s"
 	both_closed client "$c" server "$s"

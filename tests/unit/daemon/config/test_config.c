@@ -246,7 +246,7 @@ START_TEST(files)
 	ck_assert_str_eq(
 		config_error, "/nowhere/x.conf: cannot be opened: No such file or directory");
 	ck_assert_ptr_null(config_load("/tmp", config_error, sizeof(config_error)));
-	ck_assert_str_eq(config_error, "/tmp: is no regular file; must be one");
+	ck_assert_str_eq(config_error, "/tmp: is not a regular file; must be one");
 	memset(large, '\n', sizeof(large));
 	ck_assert_ptr_null(config_from_bytes(large, (256 << 10) + 1));
 	ck_assert_ptr_nonnull(

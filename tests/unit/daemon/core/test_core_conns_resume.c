@@ -218,13 +218,13 @@ START_TEST(not_resumed)
 	establish(ends.active, ends.passive, 1, "", "echo");
 	resume(third, 1, false, 5, "", true);
 	world_settle(ends.world);
-	expect_end(third, 1, EEXIST, "of this name");
+	expect_end(third, 1, EEXIST, "with this identifier");
 	resume(ends.active, 2, false, qpn_of(1), "", true);
 	world_settle(ends.world);
 	expect_end(ends.active, 2, EINVAL, "has another connection");
 	resume(ends.active, 2, false, 5, "bad host", true);
 	world_settle(ends.world);
-	expect_end(ends.active, 2, EINVAL, "a host is");
+	expect_end(ends.active, 2, EINVAL, "a host must be");
 	/* A connection that only one end ever had. */
 	resume(ends.active, 3, false, 5, "", true);
 	world_run(ends.world, 20 * WORLD_S);

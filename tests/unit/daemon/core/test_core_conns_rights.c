@@ -124,9 +124,9 @@ static const struct {
 	{ OTHER_UID, false, true, "only for processes of the user" },
 	{ OTHER_UID, true, true, NULL },
 	/* Or any user could take a name that others expect somebody else at. */
-	{ OTHER_UID, true, false, "is another user's" },
+	{ OTHER_UID, true, false, "belongs to another user" },
 	{ 0, false, true, NULL },
-	{ 0, false, false, "is another user's" },
+	{ 0, false, false, "belongs to another user" },
 };
 
 START_LOOP_TEST(users, 2 * ROWS(rights))
@@ -165,8 +165,8 @@ START_LOOP_TEST(unknown_services, WHERES)
 		expect_end(ends.active, 1, ECONNREFUSED, "nobody offers service nowhere on a");
 	if (_i != TWO_HOSTS)
 		expect_end(ends.active, 2, EINVAL, "name of a service");
-	expect_end(ends.active, 3, EINVAL, "a host is");
-	expect_end(ends.active, 4, EINVAL, "a host is");
+	expect_end(ends.active, 3, EINVAL, "a host must be");
+	expect_end(ends.active, 4, EINVAL, "a host must be");
 	if (_i == TWO_HOSTS)
 		expect_end(ends.active, 1, ECONNREFUSED, "nobody offers service nowhere on b");
 	ends_free(&ends);
@@ -247,7 +247,7 @@ START_RANGE_TEST(backlog, ONE_HOST, WHERES)
 	world_settle(ends.world);
 	expect_about(ends.passive, CTL__ENVELOPE__BODY_CONN_REQUEST, 1);
 	expect_about(ends.passive, CTL__ENVELOPE__BODY_CONN_REQUEST, 2);
-	expect_end(ends.active, 3, ECONNREFUSED, "2 requests waiting");
+	expect_end(ends.active, 3, ECONNREFUSED, "2 requests wait");
 	/* An answer makes room. */
 	reply(ends.passive, 1, 5);
 	end(ends.passive, 2, false, ECONNREFUSED, "no");
@@ -321,7 +321,7 @@ START_RANGE_TEST(drained_hosts, ONE_HOST, WHERES)
 	ck_assert_int_eq(try_offer(ends.passive, "late", 2), EBUSY);
 	request(ends.active, 2, ends.host, "echo");
 	world_settle(ends.world);
-	expect_end(ends.active, 2, EBUSY, "drained (new kernel)");
+	expect_end(ends.active, 2, EBUSY, "draining (new kernel)");
 	/* Present connections go on. */
 	expect_nothing(ends.passive);
 	end(ends.passive, 1, false, ECONNRESET, "");
@@ -360,7 +360,7 @@ START_RANGE_TEST(others_cannot_speak_for_it, ONE_HOST, WHERES)
 	/* Its name for a connection of one's own. */
 	request(thief, 1, ends.host, "echo");
 	world_settle(ends.world);
-	expect_end(thief, 1, EEXIST, "of this name");
+	expect_end(thief, 1, EEXIST, "with this identifier");
 	end(ends.active, 1, true, ECONNRESET, "");
 	world_settle(ends.world);
 	expect_end(ends.passive, 1, ECONNRESET, "closed");

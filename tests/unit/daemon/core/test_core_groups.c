@@ -65,7 +65,7 @@ START_TEST(late_ranks_get_all_they_missed)
 	expect_text(&ranks[3], 0, 0, "zero");
 	expect_text(&ranks[3], 1, 0, "one");
 	expect_event(&ranks[3], ABORTED, 1, "(test) on nodea");
-	expect_event(&ranks[3], DEAD, 2, "ended without a good-bye");
+	expect_event(&ranks[3], DEAD, 2, "ended without leaving the job");
 	expect_silence(&ranks[3]);
 	/* All have met: nothing is kept for anybody. */
 	ck_assert_uint_eq(core->groups->kept, 0);
@@ -95,7 +95,7 @@ START_TEST(ends_are_told_to_the_others)
 	rank_die(&ranks[2]);
 	expect_silence(&ranks[0]);
 	rank_die(&ranks[3]);
-	expect_event(&ranks[0], DEAD, 3, "ended without a good-bye");
+	expect_event(&ranks[0], DEAD, 3, "ended without leaving the job");
 	expect_silence(&ranks[0]);
 	/* A rank that has left may say so again; nobody gets that. */
 	rank_leave(&ranks[1], false);
@@ -194,7 +194,7 @@ START_LOOP_TEST(pieces_out_of_turn, 2)
 	expect_text(&ranks[2], 0, 0, "a");
 	/* A second one while others have given none; or a wrong number. */
 	rank_give_text(&ranks[0], _i == 0 ? 1 : 0, "b");
-	expect_event(&ranks[0], LOST, 0, "thrown this rank out");
+	expect_event(&ranks[0], LOST, 0, "removed this rank");
 	expect_event(&ranks[1], DEAD, 0, "out of turn");
 	expect_silence(&ranks[1]);
 	/* The others can go on as far as the daemon is concerned, and so can the process. */
@@ -246,7 +246,7 @@ START_TEST(kept_pieces_are_limited)
 	}
 	late = rank_joined(host, "another", "", 0, 2);
 	rank_give(&late, 0, "x", 1);
-	expect_event(&late, LOST, 0, "still to join");
+	expect_event(&late, LOST, 0, "have not joined");
 	/* The next is no better off, until one of the jobs has met. */
 	late = rank_joined(host, "another", "", 0, 2);
 	rank = rank_joined(host, "job0", "", 1, 2);

@@ -54,7 +54,7 @@ START_TEST(all_come_back)
 	expect_text(&ranks[1], 0, 4, "next");
 	expect_text(&ranks[2], 0, 4, "next");
 	rank_die(&ranks[2]);
-	expect_event(&ranks[0], DEAD, 2, "ended without a good-bye");
+	expect_event(&ranks[0], DEAD, 2, "ended without leaving the job");
 	rank_leave(&ranks[0], false);
 	rank_leave(&ranks[1], false);
 	ck_assert_uint_eq(count_groups(0) + count_members(0), 0);
@@ -158,7 +158,7 @@ START_TEST(long_pieces_come_one_after_the_other)
 	expect_silence(&ranks[2]);
 	/* A rank that has ended is not waited for. */
 	rank_die(&ranks[1]);
-	expect_event(&ranks[2], DEAD, 1, "ended without a good-bye");
+	expect_event(&ranks[2], DEAD, 1, "ended without leaving the job");
 	free(large);
 	ck_assert_uint_eq(world_core(group_world, 0)->groups->asked, 1);
 }

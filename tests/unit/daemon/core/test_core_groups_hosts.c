@@ -106,11 +106,11 @@ START_TEST(a_process_of_another_host_dies)
 
 	meet(ranks);
 	rank_die(&ranks[1]);
-	expect_event(&ranks[0], DEAD, 1, "on nodeb ended without a good-bye");
-	expect_event(&ranks[2], DEAD, 1, "on nodeb ended without a good-bye");
+	expect_event(&ranks[0], DEAD, 1, "on nodeb ended without leaving the job");
+	expect_event(&ranks[2], DEAD, 1, "on nodeb ended without leaving the job");
 	ck_assert_uint_eq(count_members(1), 1);
 	rank_die(&ranks[0]);
-	expect_event(&ranks[2], DEAD, 0, "on nodea ended without a good-bye");
+	expect_event(&ranks[2], DEAD, 0, "on nodea ended without leaving the job");
 	rank_die(&ranks[2]);
 	ck_assert_uint_eq(count_groups(0), 0);
 	ck_assert_uint_eq(count_members(0) + count_members(1), 0);

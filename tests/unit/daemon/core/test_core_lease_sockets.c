@@ -118,7 +118,8 @@ START_TEST(kept_sockets_keep_addresses)
 	process_die(town.process);
 	world_run(town.world, 30 * WORLD_S);
 	ck_assert_uint_eq(world_warnings(town.world, 0), ADDRESSES);
-	ck_assert_ptr_nonnull(strstr(world_last_warning(town.world, 0), "keeps the socket"));
+	ck_assert_ptr_nonnull(strstr(
+		world_last_warning(town.world, 0), "still has the socket of an ended lease"));
 	process_come_back(town.process);
 	/* They are this user's ports still. */
 	check_failure(open_port(town.process, 1, "eth", NULL), EDQUOT, "max_ports_per_user");
@@ -126,7 +127,7 @@ START_TEST(kept_sockets_keep_addresses)
 	/* Nobody knows when the next one is free. */
 	answer = open_port(town.process, 1, "eth", NULL);
 	ck_assert_uint_eq(answer->failure->retry_ms, 0);
-	check_failure(answer, EBUSY, "as of user 1000, close their sockets");
+	check_failure(answer, EBUSY, "such as user 1000's, close their sockets");
 	world_close_sockets(town.world);
 	world_run(town.world, 1100 * WORLD_MS);
 	ck_assert(list_empty(&core->leases));
@@ -147,7 +148,7 @@ START_TEST(kept_sockets_count_at_once)
 		drop(with_socket(town.process, i));
 		close_port(town.process, i);
 	}
-	check_failure(open_port(town.process, 3, "eth", NULL), EDQUOT, "keeps the sockets");
+	check_failure(open_port(town.process, 3, "eth", NULL), EDQUOT, "the sockets of");
 	ck_assert_uint_eq(world_sockets(town.world), 2);
 	world_close_sockets(town.world);
 	drop(with_socket(town.process, 3));
@@ -218,7 +219,7 @@ START_TEST(the_next_daemon_knows_them)
 	town.config->fabrics->any_user = true;
 	crash(&town);
 	thief = world_process(town.world, 0, OTHER_UID, 12);
-	check_failure(open_port(thief, 1, "eth", mine), EADDRINUSE, "another one's");
+	check_failure(open_port(thief, 1, "eth", mine), EADDRINUSE, "belongs to another process");
 	process_come_back(town.process);
 	check_opened(open_port(town.process, 1, "eth", mine));
 	/* The other one is not claimed: it rests until its socket is gone. */
@@ -243,7 +244,8 @@ START_TEST(claims_are_whole)
 	world_settle(town.world);
 	process_come_back(town.process);
 	mixed->ip = ip;
-	check_failure(open_port(town.process, 1, "eth", mixed), EADDRINUSE, "another one's");
+	check_failure(
+		open_port(town.process, 1, "eth", mixed), EADDRINUSE, "belongs to another process");
 	mixed->ip = whole;
 	check_opened(open_port(town.process, 1, "eth", mixed));
 	drop(one);

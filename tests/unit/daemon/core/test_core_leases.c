@@ -375,7 +375,7 @@ START_TEST(own_lease_comes_back_while_it_rests)
 	town.config->fabrics[0].any_user = true;
 	other = world_process(town.world, 0, OTHER_UID, 12);
 	close_port(town.process, 1);
-	check_failure(open_port(other, 1, "eth", mine), EADDRINUSE, "another one's");
+	check_failure(open_port(other, 1, "eth", mine), EADDRINUSE, "belongs to another process");
 	check_opened(open_port(town.process, 1, "eth", mine));
 	/* It does not rest and is had at once. */
 	ck_assert_ptr_eq(
@@ -457,9 +457,11 @@ START_TEST(claims_need_rights)
 	process_come_back(town.process);
 	check_opened(open_port(town.process, 1, "eth", mine));
 	town.config->fabrics->any_user = true;
-	check_failure(open_port(thief, 1, "eth", mine), EADDRINUSE, "another one's now");
+	check_failure(
+		open_port(thief, 1, "eth", mine), EADDRINUSE, "belongs to another process now");
 	close_port(town.process, 1);
-	check_failure(open_port(thief, 1, "eth", mine), EADDRINUSE, "another one's now");
+	check_failure(
+		open_port(thief, 1, "eth", mine), EADDRINUSE, "belongs to another process now");
 	drop(before);
 	town_free(&town);
 }

@@ -150,7 +150,7 @@ START_TEST(says_who_asks)
 	Ctl__Envelope *heard;
 
 	ask(rogue, 1, false, UID);
-	expect_end(rogue, 1, EPROTO, "does not say whose it is");
+	expect_end(rogue, 1, EPROTO, "does not name its process");
 	ask(rogue, 2, true, OTHER_UID);
 	expect_end(rogue, 2, EACCES, "only for processes of the user");
 	ask(rogue, 3, true, UID);
@@ -164,7 +164,7 @@ START_TEST(says_who_asks)
 	/* It does not reply for a connection that nobody has asked for. */
 	reply(rogue, 9, 5);
 	world_settle(ends.world);
-	expect_end(rogue, 9, ECONNRESET, "waits no more");
+	expect_end(rogue, 9, ECONNRESET, "no longer waits");
 	process_die(rogue);
 	world_run(ends.world, WORLD_S);
 	/* Its port is none that can be dialled: after the keepalive time its host is gone. */

@@ -191,7 +191,7 @@ START_TEST(requests_are_limited)
 	for (int i = 0; i < 17; i++)
 		seq = send_query(old.asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
 	ck_assert_uint_eq(process_mail(old.asks), 1);
-	expect_failure(old.asks, seq, EBUSY, "16 requests");
+	expect_failure(old.asks, seq, EBUSY, "16 of your requests");
 }
 END_TEST
 
@@ -458,12 +458,13 @@ START_TEST(questions_without_sense)
 {
 	struct process *asks = world_operator(world, alpha, ALICE);
 
-	expect_failure(asks, send_query(asks, CTL__QUERY_KIND__QUERY_WHY, 0, 0), EINVAL, "which");
+	expect_failure(asks, send_query(asks, CTL__QUERY_KIND__QUERY_WHY, 0, 0), EINVAL,
+		"number of a queue pair");
 	expect_failure(asks, send_query(asks, CTL__QUERY_KIND__QUERY_WHY, 5, 0), ENOENT,
 		"no process has a queue pair 5 that you may see");
 	expect_failure(asks, send_query(asks, CTL__QUERY_KIND__QUERY_WHY, 5, 77), ENOENT,
 		"process 77 has no queue pair 5");
-	expect_failure(asks, send_kill(asks, 0, 0, ""), EINVAL, "which");
+	expect_failure(asks, send_kill(asks, 0, 0, ""), EINVAL, "number of a queue pair");
 	expect_failure(asks, send_kill(asks, 5, 0, ""), ENOENT, "queue pair 5");
 }
 END_TEST

@@ -91,8 +91,8 @@ static const struct {
 } bad_hellos[] = {
 	{ CONTROL_VERSION + 1, CTL__ROLE__ROLE_PROCESS, 4, "release 9.9" },
 	{ 0, CTL__ROLE__ROLE_OPERATOR, 4, "version 0" },
-	{ CONTROL_VERSION, CTL__ROLE__ROLE_DAEMON, 4, "not one for this socket" },
-	{ CONTROL_VERSION, CTL__ROLE__ROLE_PROCESS, 0, "not one for this socket" },
+	{ CONTROL_VERSION, CTL__ROLE__ROLE_DAEMON, 4, "not allowed on this socket" },
+	{ CONTROL_VERSION, CTL__ROLE__ROLE_PROCESS, 0, "not allowed on this socket" },
 };
 
 START_LOOP_TEST(bad_hello_is_refused, ROWS(bad_hellos))
@@ -121,7 +121,7 @@ START_TEST(hello_comes_first_and_once)
 	ck_assert(process->ended);
 	process = world_process(world, host, 1000, 8);
 	say_hello(process, CONTROL_VERSION, CTL__ROLE__ROLE_PROCESS, 4);
-	expect_failure(process, EPROTO, "a Hello already");
+	expect_failure(process, EPROTO, "only one Hello");
 	ck_assert(process->ended);
 	world_destroy(world);
 }
@@ -138,7 +138,7 @@ START_TEST(stranger_has_little_time)
 	world_run(world, 499 * WORLD_MS);
 	ck_assert(!slow->ended);
 	world_run(world, 2 * WORLD_MS);
-	expect_failure(slow, ETIMEDOUT, "no Hello within 500 ms");
+	expect_failure(slow, ETIMEDOUT, "no Hello came within 500 ms");
 	ck_assert(slow->ended);
 	world_run(world, 10 * WORLD_S);
 	ck_assert(!process->ended);
@@ -168,7 +168,7 @@ START_TEST(messages_are_for_roles)
 	envelope.version = CONTROL_VERSION + 1;
 	core_message(world_core(world, host), process->session, &envelope, world_now(world));
 	world_settle(world);
-	expect_failure(process, EPROTO, "has version 2");
+	expect_failure(process, EPROTO, "has protocol version 2");
 	ck_assert(process->ended);
 	world_destroy(world);
 }

@@ -358,7 +358,7 @@ START_LOOP_TEST(rights_to_packet_sockets, ROWS(rights_rows))
 {
 	doctor_add_port(&doctor, "f", rights_rows[_i].port);
 	doctor_rights(&doctor);
-	check_found(DOCTOR_SKIP, "packet sockets", "does not say");
+	check_found(DOCTOR_SKIP, "packet sockets", "does not show");
 	put_status("/proc/self/status", rights_rows[_i].own);
 	if (rights_rows[_i].daemons) {
 		put_status("/proc/77/status", rights_rows[_i].daemons);
@@ -403,7 +403,7 @@ START_TEST(gpus_by_the_driver)
 	doctor.n_findings = 0;
 	put("/sys/module/nvidia/refcnt", "1\n"); /* then somebody wants one */
 	doctor_gpus(&doctor, &none, 1);
-	check_found(DOCTOR_WARN, "gpu", "CUDA shows this user none");
+	check_found(DOCTOR_WARN, "gpu", "CUDA shows this user no usable GPU");
 	ck_assert_str_eq(doctor.findings[0].advice, none.reason);
 	doctor.n_findings = 0;
 	doctor_gpus(&doctor, &off, 1); /* whatever CUDA would say */
@@ -469,7 +469,7 @@ START_TEST(interfaces)
 	port->path_mtu = 4096;
 	doctor.n_findings = 0;
 	doctor_nics(&doctor);
-	check_found(DOCTOR_FAIL, "mtu", "fabric f wants 4096");
+	check_found(DOCTOR_FAIL, "mtu", "fabric f needs 4096");
 	put("/sys/class/net/roce0/mtu", "4180\n"); /* 84 bytes besides the payload */
 	doctor_nics(&doctor);
 	check_found(DOCTOR_OK, "mtu", "MTU 4180 carries a path MTU of 4096");
@@ -574,7 +574,7 @@ START_TEST(runtime_folders)
 	doctor_runtime_dir(&doctor, NULL, 1000);
 	check_found(DOCTOR_OK, "runtime folder", "/tmp/ferrule-1000");
 	doctor_runtime_dir(&doctor, "/nowhere/at/all", 1000);
-	check_found(DOCTOR_WARN, "runtime folder", "is no folder");
+	check_found(DOCTOR_WARN, "runtime folder", "is not a directory");
 	snprintf(folder, sizeof(folder), "%s/run", root);
 	ck_assert_int_eq(mkdir(folder, 0700), 0);
 	doctor_runtime_dir(&doctor, folder, getuid() + 1);

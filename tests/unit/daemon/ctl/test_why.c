@@ -138,16 +138,16 @@ START_TEST(tells_what_it_knows)
 	check_says(&why, "Queue pair 17 (RC, RTS) of process 100 (left)");
 	check_says(&why, "active end of service store to queue pair 33 of host-b");
 	check_says(&why, "waits for acknowledgement, for 2.0s: packets are on their way");
-	check_says(
-		&why, "sent up to PSN 0x000015 and all before 0x000012 is acknowledged: 4 packets");
+	check_says(&why, "sent up to PSN 0x000015. All before 0x000012 is acknowledged: 4 packets");
 	check_says(&why, "timer fires in 67ms. 3 tries are left (of RNR: without limit)");
 	check_says(&why, "gives up about 535ms");
-	check_says(&why, "12 packets were sent again");
+	check_says(&why, "it has retransmitted 12 packets");
 	check_says(&why, "it stumbled");
 	check_says(&why,
 		"The peer expects PSN 0x000013, this end has sent up to 0x000015: 3 packets "
 		"are lost or on their way");
-	check_says(&why, "The peer has accepted 1 packet more than this end knows of");
+	check_says(
+		&why, "The peer has accepted 1 packet for which this end has no acknowledgement");
 	check_says(&why, "All that the peer has sent has arrived");
 }
 END_TEST
@@ -216,7 +216,7 @@ START_TEST(says_why_there_is_no_view)
 
 	why_explain(&why, &qp, NULL, NULL, "the daemon of host-b cannot be reached: no route");
 	check_says(&why, "Its peer is queue pair 33 of 10.0.0.2");
-	check_says(&why, "not known: the daemon of host-b cannot be reached: no route.");
+	check_says(&why, "unknown: the daemon of host-b cannot be reached: no route.");
 	qp.peer_ip = (char *)"";
 	why_explain(&why, &qp, NULL, NULL, "");
 	check_says(&why, "It has no peer");
@@ -254,19 +254,19 @@ static const struct diagnosis_row {
 	int without_peer;
 } diagnosis_rows[] = {
 	{ "nothing", "Nothing is wrong", .peer_recv_queue = 1 },
-	{ "nothing", "process 100 (left) has to post one", .peer_waits_for = "receiver not ready" },
+	{ "nothing", "process 100 (left) must post one", .peer_waits_for = "receiver not ready" },
 	{ "receiver not ready", "has posted no receive", .peer_recv_queue = 0 },
-	{ "receiver not ready", "process 200 (right) has to", .peer_recv_queue = 0 },
+	{ "receiver not ready", "process 200 (right) must", .peer_recv_queue = 0 },
 	{ "receiver not ready", "now it has 5", .peer_recv_queue = 5 },
 	{ "receiver not ready", "has posted no receive", .without_peer = 1 },
 	{ "acknowledgement", "the path drops packets", .whose = 0 },
-	{ "acknowledgement", "Nothing of what is outstanding has got into", .peer_recv_psn = 0x12 },
-	{ "acknowledgement", "Look at the way back", .peer_recv_psn = 0x16 },
+	{ "acknowledgement", "No outstanding packet has reached", .peer_recv_psn = 0x12 },
+	{ "acknowledgement", "check the path back", .peer_recv_psn = 0x16 },
 	{ "acknowledgement of packets sent again", "do not agree about PSNs",
 		.peer_recv_psn = 0x700000 },
-	{ "acknowledgement of packets sent again", "has not been heard for 2.0s",
+	{ "acknowledgement of packets sent again", "No packet of the peer has arrived for 2.0s",
 		.without_peer = 1 },
-	{ "READ or atomic response", "process 200 (right) owes the answer", .whose = 0 },
+	{ "READ or atomic response", "process 200 (right) has not answered", .whose = 0 },
 	{ "being connected", "nobody has connected it", .whose = 0 },
 	{ "leave SQD", "moved it to SQD", .whose = 0 },
 	{ "MAC address of the next hop", "Nobody answers ARP or ND for the next hop to 10.0.0.2",
@@ -367,11 +367,11 @@ START_TEST(an_rnr_that_comes_and_goes)
 	qp.rnr_received = 100;
 	qp.idle_rx_s = 2; /* since then nothing has come */
 	why_explain(&why, &qp, NULL, &peer, NULL);
-	ck_assert_msg(strstr(why.diagnosis, "Nothing of what is"), "%s", why.diagnosis);
+	ck_assert_msg(strstr(why.diagnosis, "No outstanding packet"), "%s", why.diagnosis);
 	qp.idle_rx_s = 0.001;
 	peer.recv_queue = 1;
 	why_explain(&why, &qp, NULL, &peer, NULL);
-	ck_assert_msg(strstr(why.diagnosis, "Nothing of what is"), "%s", why.diagnosis);
+	ck_assert_msg(strstr(why.diagnosis, "No outstanding packet"), "%s", why.diagnosis);
 }
 END_TEST
 
