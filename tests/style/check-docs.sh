@@ -24,5 +24,6 @@ while IFS= read -r finding; do
 done < <(awk '
 	after { if (!/^ *# (Needs|Takes) /) print FILENAME ":" FNR ": say what the commands need" }
 	{ after = /^ *```console$/ }
-	/^ *```(bash|shell)$/ { print FILENAME ":" FNR ": commands are sh or console" }' "${files[@]}")
+	/^ *```(bash|shell)$/ { print FILENAME ":" FNR ": commands are sh or console" }
+	' "${files[@]}")
 exit "$status"

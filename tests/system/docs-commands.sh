@@ -42,7 +42,8 @@ run_block() {
 		fail "$block: exit status $status"
 		show "$out"
 	}
-	mapfile -t written < <(find "$root" -mindepth 1 ! -type l ! -path "$root/out*" -print -delete)
+	mapfile -t written < <(find "$root" -mindepth 1 ! -type l ! -path "$root/out*" \
+		-print -delete)
 	[ ${#written[@]} -eq 0 ] || fail "$block: writes outside of out/: ${written[*]}"
 }
 

@@ -51,7 +51,7 @@ struct frl_gpu_info {
 	bool needs_flush;                 /* see frl_mr_flush() */
 	/* CUDA loads modules lazily; matters only to NCCL: docs/guide/nccl-gpu.md. */
 	bool loads_lazily;
-	char reason[512];  /* what does not work, why, and what to do; "" if all works */
+	char reason[512]; /* what does not work, why, and what to do; "" if all works */
 };
 
 /*
