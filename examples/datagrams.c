@@ -19,7 +19,7 @@
 
 enum { JOIN_MS = 30000, REPEAT_MS = 1000, QKEY = 0x11223344, GID = 1, TEXT_SIZE = 32 };
 
-/* What each rank sends to the other one. */
+/* Each rank sends this to the other one. */
 struct card {
 	struct frl_endpoint endpoint;
 	struct frl_gid gid;

@@ -31,7 +31,7 @@ static struct shared {
 	char text[48];
 } shared;
 
-/* What each rank sends to the other one. */
+/* Each rank sends this to the other one. */
 struct card {
 	struct frl_endpoint endpoint;
 	uint64_t addr;

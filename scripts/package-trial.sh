@@ -46,7 +46,7 @@ status_of() {
 
 mapfile -t packages < <(for deb in "$here"/*.deb; do dpkg-deb -f "$deb" Package; done)
 
-# What others' packages leave is theirs: those that apt would bring along come first.
+# Other packages that apt installs too come first: files that they leave are not Ferrule's.
 quietly apt-get -q update
 apt-get -qs install "$here"/*.deb | awk '/^Inst/ { print $2 }' |
 	grep -vxF "$(printf '%s\n' "${packages[@]}")" >/tmp/others
@@ -123,7 +123,7 @@ passes ferrule-bench -n 2 --max 64K
 
 quietly apt-get -qy remove "${packages[@]}"
 [ -f $conf ] || fail "removing has taken $conf away"
-# Of the others apt knows nothing any more.
+# apt has forgotten the others.
 [ "$(status_of ferruled)" = config-files ] || fail "ferruled is $(status_of ferruled)"
 quietly apt-get -qy purge ferruled
 for package in "${packages[@]}"; do

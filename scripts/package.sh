@@ -294,7 +294,6 @@ try_cluster() {
 		tail -n 30 "$work/cluster.log"
 		return 1
 	}
-	# What the hosts run comes from that root alone.
 	"$root/tests/system/cluster.sh" "$folder" || status=$?
 	[ "$status" -ne 77 ] || return 0
 	[ "$status" -ne 0 ] || echo "three hosts: as docs/guide/operations.md says"

@@ -34,7 +34,7 @@ for path in "${paths[@]}"; do
 		;;
 	esac
 done
-# What is not stopped is removed all the same.
+# A service that does not stop is removed all the same.
 [ ${#units[@]} -eq 0 ] || systemctl disable --now "${units[@]}" ||
 	echo "uninstall.sh: not stopped: ${units[*]}" >&2
 

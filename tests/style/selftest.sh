@@ -189,6 +189,8 @@ for link in b.md a.md#none '#a-title-1'; do
 		>"$tree/docs/a.md"
 	rejects check-links docs/a.md:2
 done
+c_sample check-language lib/base/a.c '/* Whoever calls this waits. */'
+c_sample check-language lib/base/a.c 'static const char *text = "It ends. Of the ranks two are gone";'
 c_sample check-links lib/base/a.c '/* docs/a.md */'
 for named in '`frl_no()` (`lib/wire/good.c`)' '`frl_ok()` (`lib/wire/bad.c`)' '`ok()` first' \
 	'`frl_ok()` (`lib/include/ferrule/error.h`)'; do

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Sentences of comments, documents and error texts name their subject first (language.py).
+checks=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/style/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+mapfile -t files < <(source_files '*.[1-8]' '*.c' '*.cu' '*.h' '*.inc' '*.md' '*.proto' '*.py' '*.sh' \
+	-- collectives daemon debian docs drivers examples gpudirect lib nccl packaging scripts tests tools)
+for file in CHANGELOG.md CONTRIBUTING.md README.md; do
+	[ ! -f "$file" ] || files+=("$file")
+done
+[ ${#files[@]} -gt 0 ] || exit 0
+"$checks/language.py" "${files[@]}"
