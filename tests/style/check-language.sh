@@ -6,8 +6,9 @@ checks=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-mapfile -t files < <(source_files '*.[1-8]' '*.c' '*.cu' '*.h' '*.inc' '*.md' '*.proto' '*.py' '*.sh' \
-	-- collectives daemon debian docs drivers examples gpudirect lib nccl packaging scripts tests tools)
+mapfile -t files < <(source_files '*.[1-8]' '*.c' '*.cu' '*.h' '*.inc' '*.md' '*.py' '*.sh' -- \
+	collectives daemon debian docs drivers examples gpudirect lib nccl packaging scripts \
+	tests tools)
 for file in CHANGELOG.md CONTRIBUTING.md README.md; do
 	[ ! -f "$file" ] || files+=("$file")
 done

@@ -304,7 +304,7 @@ START_TEST(refused)
 	ck_assert_int_eq(ncclNetPlugin_v12.reg_mr(pair.sender.comm, pointer(pair.sender.memory),
 				 BYTES, NCCL_PTR_CUDA, &mr),
 		NCCL_INVALID_USAGE);
-	expect_logged("memory of a GPU, of type 2, cannot be registered with nic0");
+	expect_logged("cannot register GPU memory of type 2 with nic0");
 	ck_assert_int_eq(ncclNetPlugin_v12.reg_mr_dmabuf(pair.sender.comm,
 				 pointer(pair.sender.memory), BYTES, NCCL_PTR_CUDA, 0, -1, &mr),
 		NCCL_INVALID_USAGE);

@@ -156,7 +156,7 @@ START_LOOP_TEST(fails_at_init, 6)
 	start_cuda();
 	fake->fail_call(failing[_i / 2], 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
 	start_plugin();
-	expect_logged("local is not set up for GPU 0 yet, .*CUDA_ERROR_OUT_OF_MEMORY");
+	expect_logged("local has no resources for GPU 0 yet; .*CUDA_ERROR_OUT_OF_MEMORY");
 	ck_assert(connect_pair(&pair));
 	fake->fail_call(NULL, 0, CUDA_SUCCESS, 0);
 	pair.sender.memory = take_memory(BYTES);

@@ -394,8 +394,8 @@ static const struct announcement_row {
 } announcement_rows[] = {
 	{ 0, 1, SEND, 0, NULL },
 	{ 0, 1, SEND + 1, 0, NULL },
-	{ 0, 1, SEND - 1, 0, "is for a receive of 999" },
-	{ 0, 1, 0, 0, "is for a receive of 0" },
+	{ 0, 1, SEND - 1, 0, "exceeds its receive of 999" },
+	{ 0, 1, 0, 0, "exceeds its receive of 0" },
 	{ 1, 1, SEND, 0, "violates the plugin's protocol" },
 	{ 0, 0, SEND, 0, "violates the plugin's protocol" },
 	{ 0, NET_MAX_RECEIVES + 1, SEND, 0, "violates the plugin's protocol" },
