@@ -3,8 +3,8 @@
  * The state and the decisions of ferruled, without I/O. Messages and time come in; messages, closed
  * sessions, hosts to dial and one deadline come out. The core has no socket, clock, thread, log
  * file or getenv. It reads the pages of processes, which never blocks (lib/control/page.h), and it
- * allocates, since it is not on a data path. The I/O around it is daemon/loop.c. Tests connect
- * several cores by queues, in virtual time.
+ * allocates, since it is not on a data path. The I/O around it is daemon/server/loop.c. Tests
+ * connect several cores by queues, in virtual time.
  *
  * A session is one stream: of a process or an operator over the Unix socket, or of another daemon.
  * The core requests actions through struct core_ops, also from within its own functions. The ops
@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "lib/control/control.pb-c.h"
 #include "lib/control/page.h"
 

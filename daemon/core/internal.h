@@ -3,20 +3,13 @@
  * The structs of the core, and the interface between its files. All of them can be reached from
  * struct core. The objects of a session are removed with it.
  *
- *	core.c      creation and destruction; dispatch of messages; deadlines
- *	sessions.c  opening, Hello, refusal, removal; usage of each user, for limits
- *	ports.c     ports: opened, described, closed; check of endpoints
- *	leases.c    pools of addresses and numbers, rights, hold times
- *	lease_sockets.c  packet sockets of leases, which may outlive them
- *	conns.c     listeners and connections
- *	peers.c     other daemons: dialled, kept alive, lost, synchronised
- *	traffic.c   whether data flows with hosts whose daemons do not answer
- *	groups.c    jobs whose ranks meet, mail; groups_kept.c: groups of this daemon;
- *	            groups_proxied.c: ranks of this host in other groups; groups_back.c: ranks that
- *	            come back after a restart, lost pieces
- *	query.c     requests to publish, core_refresh(); kill-qp, drain; query_report.c,
- *	            query_why.c: reports
- *	metrics.c   Prometheus text; totals.c: sums in it that outlive processes
+ *	core.c, sessions.c  messages, deadlines; sessions, and the usage of each user, for limits
+ *	conns/              listeners and connections
+ *	groups/             jobs whose ranks meet: here, or at another daemon; mail
+ *	leases/             ports of processes, leases of addresses and numbers, packet sockets
+ *	peers/              other daemons, and whether data flows while they do not answer
+ *	query/              requests of operators, and reports
+ *	metrics/            Prometheus text, and sums in it that outlive processes
  */
 #ifndef FERRULE_DAEMON_CORE_INTERNAL_H
 #define FERRULE_DAEMON_CORE_INTERNAL_H

@@ -9,10 +9,10 @@
 
 #include <ferrule/gpu.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/doctor.h"
-#include "daemon/tls_check.h"
+#include "daemon/config/tls_check.h"
 
 #define CONFIG_PATH "/etc/ferrule/ferruled.conf"
 

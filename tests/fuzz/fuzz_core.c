@@ -9,7 +9,8 @@
  * folder:
  *   clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \
  *       -fno-sanitize-recover=all -DFERRULE_RELEASE='"0"' -I. -Ilib/include -Ibuild \
- *       tests/fuzz/fuzz_core.c tests/fuzz/fuzz_message.c daemon/core/[a-z]*.c daemon/config*.c \
+ *       tests/fuzz/fuzz_core.c tests/fuzz/fuzz_message.c \
+ *       $(find daemon/core daemon/config -name "*.c" -not -name tls_check.c) \
  *       lib/control/frame.c lib/control/page.c build/lib/control/control.pb-c.c \
  *       build/libferrule_internal.a -lprotobuf-c -lconfig -lisal
  */

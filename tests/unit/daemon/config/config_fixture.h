@@ -5,7 +5,7 @@
 #ifndef FERRULE_TESTS_UNIT_DAEMON_CONFIG_CONFIG_FIXTURE_H
 #define FERRULE_TESTS_UNIT_DAEMON_CONFIG_CONFIG_FIXTURE_H
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 extern char config_path[];
 extern char config_error[512];

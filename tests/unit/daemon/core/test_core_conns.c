@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/conns.h"
+#include "daemon/core/conns/conns.h"
 #include "tests/unit/daemon/core/fixtures/conns_fixture.h"
 #include "tests/fixtures/program.h"
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/core/leases.h"
+#include "daemon/core/leases/leases.h"
 #include "tests/unit/daemon/core/fixtures/ports_fixture.h"
 #include "tests/fixtures/program.h"
 

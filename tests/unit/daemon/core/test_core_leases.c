@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/leases.h"
+#include "daemon/core/leases/leases.h"
 #include "tests/unit/daemon/core/fixtures/ports_fixture.h"
 #include "tests/fixtures/program.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/core/metrics.c, totals.c and core_refresh() of query.c: what Prometheus reads, that sums
- * do not go down when processes end, and that no process can spoil it for others.
+ * daemon/core/metrics/metrics.c, totals.c and core_refresh() of query.c: what Prometheus reads,
+ * that sums do not go down when processes end, and that no process can spoil it for others.
  */
 #include <check.h>
 #include <ctype.h>
@@ -11,7 +11,7 @@
 
 #include <ferrule/queue.h>
 
-#include "daemon/core/totals.h"
+#include "daemon/core/metrics/totals.h"
 #include "tests/unit/daemon/core/fixtures/core_world.h"
 #include "tests/fixtures/program.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/dial.c with a resolver of its own, which is as slow as the test wants it: names with
- * several addresses, more names than threads, and dials that are given up meanwhile.
+ * daemon/server/dial.c with a resolver of its own, which is as slow as the test wants it: names
+ * with several addresses, more names than threads, and dials that are given up meanwhile.
  */
-#include "daemon/dial.h"
+#include "daemon/server/dial.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #include <check.h>
 
-#include "daemon/listener.h"
+#include "daemon/server/listener.h"
 #include "lib/base/clock.h"
 #include "tests/fixtures/program.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/http.c over real sockets: what it answers, what it refuses, and that nobody keeps others
- * out for long.
+ * daemon/server/http.c over real sockets: what it answers, what it refuses, and that nobody keeps
+ * others out for long.
  */
-#include "daemon/http.h"
+#include "daemon/server/http.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/stream.c and turns.c over socket pairs, without a core: who has to wait for whom when
- * another daemon's stream is slow, and that nobody else does; and that the loop does not sleep,
- * whatever descriptors a process sends.
+ * daemon/server/stream.c and turns.c over socket pairs, without a core: who has to wait for whom
+ * when another daemon's stream is slow, and that nobody else does; and that the loop does not
+ * sleep, whatever descriptors a process sends.
  */
-#include "daemon/stream.h"
+#include "daemon/server/stream.h"
 
 #include <errno.h>
 #include <poll.h>
