@@ -301,9 +301,8 @@ int eal_start(const struct dpdk_port_config *config)
 	err = eal.err;
 	if (eal.pid != getpid())
 		err = frl_fail(-ENOTSUP,
-			"process %ld was forked from process %ld after that one had opened a port "
-			"of DPDK, which does not survive a fork: open it only after the fork, "
-			"or call exec in the child",
+			"DPDK ports do not survive fork: process %ld is a child of process %ld, "
+			"which opened one; open it after fork, or exec in the child",
 			(long)getpid(), (long)eal.pid);
 	else if (err)
 		frl_fail(err, "%s", eal.text);

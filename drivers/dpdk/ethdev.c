@@ -55,7 +55,7 @@ static void take_vlans(struct dpdk_port *port, uint16_t ethdev)
 		int err = vlan ? rte_eth_dev_vlan_filter(ethdev, vlan, 1) : 0;
 
 		if (err)
-			frl_log(FRL_LOG_WARNING, "\"%s\" does not let VLAN %u in: %s", port->name,
+			frl_log(FRL_LOG_WARNING, "\"%s\" does not admit VLAN %u: %s", port->name,
 				vlan, frl_strerror(err));
 	}
 }
@@ -163,8 +163,8 @@ static void take_multicast(struct dpdk_port *port, uint16_t ethdev)
 		err = rte_eth_promiscuous_enable(ethdev);
 	if (err)
 		frl_log(FRL_LOG_WARNING,
-			"\"%s\" does not take all multicast (%s): IPv6 may not find it", port->name,
-			frl_strerror(err));
+			"\"%s\" does not accept all multicast (%s): IPv6 neighbors may not find it",
+			port->name, frl_strerror(err));
 }
 
 /* Returns the most segments that a packet to send may have. */
@@ -226,7 +226,7 @@ static void choose_way(struct dpdk_port *port, const char *driver, uint16_t ethd
 static const char *why_copied(const struct dpdk_port *port, const struct dpdk_quirks *driver)
 {
 	if (driver->needs_one_buffer || port->max_segments == 1)
-		return "the driver takes one buffer for each packet";
+		return "the driver needs one buffer for each packet";
 	if (!port->needs_dma)
 		return "the driver may share its memory with other processes";
 	return "the driver frees no transmitted packets on request";
@@ -265,8 +265,8 @@ static int take_mac(struct dpdk_port *port, uint16_t ethdev, const uint8_t wante
 		err = rte_eth_dev_default_mac_addr_set(ethdev, &mac);
 	if (err)
 		return frl_fail(err,
-			"\"%s\" does not take the MAC address of its lease "
-			"(" RTE_ETHER_ADDR_PRT_FMT "): %s; leave the MAC addresses out of the "
+			"\"%s\" rejects the MAC address of its lease (" RTE_ETHER_ADDR_PRT_FMT
+			"): %s; leave the MAC addresses out of the "
 			"fabric's configuration, or give this port its own",
 			port->name, RTE_ETHER_ADDR_BYTES(&mac), frl_strerror(err));
 	memcpy(port->base.caps.mac, mac.addr_bytes, sizeof(port->base.caps.mac));
@@ -282,8 +282,8 @@ static int start_failed(const struct dpdk_port *port, const struct rte_eth_dev_i
 	if (dpdk_quirks(info->driver_name)->needs_page_objects && port->interface[0] &&
 		interface_mtu(port->interface, &mtu) == 0 && mtu > XDP_MTU)
 		snprintf(advice, sizeof(advice),
-			"; the MTU of %s is %u, and XDP takes no frames that need more than a "
-			"page: `ip link set %s mtu %d`",
+			"; the MTU of %s is %u, but XDP frames must fit in a page: `ip link set %s "
+			"mtu %d`",
 			port->interface, mtu, port->interface, XDP_MTU);
 	return frl_fail(err, "\"%s\" does not start: %s (%s)%s", port->name, log_error(),
 		frl_strerror(err), advice);
@@ -347,8 +347,8 @@ static void wait_for_carrier(struct dpdk_port *port)
 		port->base.caps.speed_mbps = status.link_speed;
 	if (ethdev_link_state(&port->base, 0) != PORT_LINK_UP)
 		frl_log(FRL_LOG_WARNING,
-			"%s has no link yet: check its cable and the switch's port; it is used as "
-			"soon as it has one",
+			"%s has no link yet: check its cable and the switch's port; it is used "
+			"once it has a link",
 			port->name);
 }
 

@@ -107,8 +107,8 @@ static int load(void)
 			module ? module->version : "(none)");
 	if (!module->set_host(&host))
 		return frl_fail(-EBUSY,
-			"DPDK serves another copy of Ferrule in this process (the NCCL plugin has "
-			"one inside): use ports of DPDK in one of them, and others elsewhere");
+			"DPDK is used by another copy of Ferrule in this process (the NCCL plugin "
+			"contains one): use DPDK ports in only one of them");
 	loaded.module = module;
 	return 0;
 }

@@ -48,8 +48,8 @@ static int map_for_device(struct dpdk_port *port, uint8_t *addr, size_t len)
 				"%s: %zu bytes at %p overlap a registration in part: register the "
 				"larger region first",
 				port->name, len, (void *)addr);
-		return frl_fail(err, "%s: EAL does not take the %zu bytes at %p: %s", port->name,
-			len, (void *)addr, frl_strerror(err));
+		return frl_fail(err, "%s: EAL rejects the %zu bytes at %p: %s", port->name, len,
+			(void *)addr, frl_strerror(err));
 	}
 	if (rte_dev_dma_map(port->device, addr, (uintptr_t)addr, len)) {
 		int err = -rte_errno;

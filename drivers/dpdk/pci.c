@@ -147,8 +147,7 @@ void pci_explain(const char *root, const struct pci_device *device, char *ret_te
 
 	ret_text[0] = '\0';
 	if (!device->exists)
-		snprintf(ret_text, size, "there is no PCI device %s: `lspci -D` lists them",
-			address);
+		snprintf(ret_text, size, "no PCI device %s: `lspci -D` lists them", address);
 	else if (!device->driver[0])
 		snprintf(ret_text, size,
 			"%s is bound to no driver: bind it to vfio-pci (`driverctl set-override %s "

@@ -233,9 +233,8 @@ static int check_ring_ops(void)
 		if (strcmp(rte_mempool_ops_table.ops[i].name, "ring_mp_mc") == 0)
 			return 0;
 	return frl_fail(-ENODEV,
-		"DPDK makes no packet buffers, since librte_mempool_ring.so is not in its folder "
-		"of "
-		"drivers: install it (Debian: librte-mempool-ring%d)",
+		"DPDK cannot create packet buffers: librte_mempool_ring.so is missing from its "
+		"driver folder: install it (Debian: librte-mempool-ring%d)",
 		abi);
 }
 

@@ -54,6 +54,7 @@ int rx_buffers_check(const struct dpdk_port *port, uint16_t ethdev)
 	while (fits > MIN_PAYLOAD && fits + overhead > queue.rx_buf_size)
 		fits /= 2;
 	return frl_fail(-EMSGSIZE,
-		"\"%s\" takes %u bytes into a buffer, frames have up to %u: set FRL_PATH_MTU=%u",
+		"\"%s\" receives %u bytes into a buffer, but frames have up to %u: set "
+		"FRL_PATH_MTU=%u",
 		port->name, queue.rx_buf_size, frame, fits);
 }

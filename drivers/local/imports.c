@@ -104,13 +104,13 @@ static const char *too_much(const struct in_place *in_place, uint64_t size, uint
 {
 	if (!fits(&in_place->mapped, &import_limits.link, size, 0) ||
 		!fits(&mapped, &import_limits.process, size, 0))
-		return "all of its memory would take too many addresses; send from fewer or "
+		return "the peer's memory would need too many addresses; send from fewer or "
 		       "smaller allocations";
 	if (!fits(&in_place->mapped, &import_limits.link, 0, holes) ||
 		!fits(&mapped, &import_limits.process, 0, holes) ||
 		(holes && memfd_accounting_is_strict()))
-		return "much of its memory was never written, and reading would use this "
-		       "process's; write to buffers before sending from them";
+		return "much of the peer's memory was never written, and reading it would allocate "
+		       "pages here; write to buffers before sending from them";
 	return NULL;
 }
 
@@ -147,7 +147,7 @@ static void take_off(struct import_sum *sum, const struct import *import)
 
 int import_map(struct in_place *in_place, struct import *import, int fd, uint64_t size)
 {
-	const char *why = "its memory is not that of frl_mem_alloc(), or of another version";
+	const char *why = "the peer's memory is not from frl_mem_alloc(), or from another version";
 	int err = check(in_place, fd, size, import, &why);
 	void *addr;
 

@@ -170,13 +170,13 @@ static int agree(struct fabric_link *link, uint32_t peer_max_frame, bool peer_in
 static void report_no_rings(struct fabric_link *link, int err)
 {
 	if (err != -EAGAIN) {
-		frl_log(FRL_LOG_ERROR, "the local link \"%s\" gets no shared memory: %s",
+		frl_log(FRL_LOG_ERROR, "no shared memory for the local link \"%s\": %s",
 			link->request.name, memfd_strerror(err));
 		link->error = err;
 	} else if (!link->logged_retry) {
 		frl_log(FRL_LOG_WARNING,
-			"the local link \"%s\" gets no shared memory yet, and tries again; has the "
-			"process no descriptors left?",
+			"no shared memory for the local link \"%s\" yet, retrying: does the "
+			"process have descriptors left?",
 			link->request.name);
 		link->logged_retry = true;
 	}
@@ -301,7 +301,7 @@ static bool has_secret(struct fabric_link *link, const struct handshake_hello *h
 		strncmp(hello->secret, link->request.secret, sizeof(hello->secret)) == 0)
 		return true;
 	if (!link->logged_wrong_secret)
-		frl_log(FRL_LOG_WARNING, "local link \"%s\": a peer with a wrong secret",
+		frl_log(FRL_LOG_WARNING, "local link \"%s\": refused a peer with a wrong secret",
 			link->request.name);
 	link->logged_wrong_secret = true;
 	return false;

@@ -384,7 +384,8 @@ static int start_thread(void)
 	if (!err && !all.has_thread)
 		err = thread_start(run, NULL, 0, NULL);
 	if (err)
-		return frl_fail(err, "cannot watch over local links: %s", frl_strerror(err));
+		return frl_fail(
+			err, "cannot start the thread for local links: %s", frl_strerror(err));
 	all.has_thread = true;
 	return 0;
 }
@@ -449,7 +450,7 @@ static int make_link(struct local_port *port, const struct port_link_request *re
 	int err = 0;
 
 	if (number < 0)
-		return frl_fail(-ENOSPC, "this device has %u local links, all that it can have",
+		return frl_fail(-ENOSPC, "this device has %u local links, which is its limit",
 			local_max_links);
 	link = new_link(port, request, (uint16_t)number);
 	if (!link)

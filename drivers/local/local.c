@@ -47,7 +47,8 @@ static int mem_map(struct port *base, void *addr, size_t len, struct port_mem **
 	if (!mem)
 		return frl_fail(-ENOMEM, "no memory for a memory registration");
 	if (in_place_use(port, addr, len, &mem->share))
-		frl_log(FRL_LOG_WARNING, "no memory to share a registration: it is copied");
+		frl_log(FRL_LOG_WARNING,
+			"no memory to share a registration: its payload is copied");
 	LIST_INSERT_HEAD(&port->mapped, mem, next);
 	*ret_mem = mem;
 	return 0;

@@ -96,8 +96,8 @@ static int bind_to(struct packet_port *port, int ifindex)
 	/* IPv6 finds its neighbors by groups that the kernel has not joined. */
 	if (rc)
 		frl_log(FRL_LOG_WARNING,
-			"%s does not take all multicast (%s): IPv6 may not find it", port->name,
-			frl_strerror(rc));
+			"%s does not accept all multicast (%s): IPv6 neighbors may not find it",
+			port->name, frl_strerror(rc));
 	rc = port->has_mac ? join(port, ifindex, PACKET_MR_UNICAST, mac) : 0;
 	if (rc)
 		return rc;
@@ -125,9 +125,8 @@ static bool is_attached(struct packet_port *port)
 	if (!port->has_mac && !is_interfaces_mac(port, port->base.caps.mac)) {
 		if (port->foreign_ifindex != ifindex)
 			frl_log(FRL_LOG_WARNING,
-				"%s: another interface has that name now, with another MAC "
-				"address: give it the address of the one before, or open the "
-				"device again",
+				"%s: another interface has this name now, with another MAC "
+				"address: restore the previous address, or open the device again",
 				port->name);
 		port->foreign_ifindex = ifindex;
 		return false;
@@ -208,7 +207,7 @@ static int take_mac(struct packet_port *port, const uint8_t wanted[6])
 	int rc = interface_ioctl(port, SIOCGIFHWADDR, &answer);
 
 	if (rc)
-		return fail(port, rc, "cannot find its MAC address");
+		return fail(port, rc, "cannot read its MAC address");
 	if (answer.ifr_hwaddr.sa_family != ARPHRD_ETHER)
 		return frl_fail(-ENODEV, "%s is no Ethernet interface", port->wanted.interface);
 	memcpy(mac, answer.ifr_hwaddr.sa_data, 6);
@@ -261,8 +260,8 @@ static void set_room(struct packet_port *port)
 		(void)setsockopt(port->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 	if (!getsockopt(port->fd, SOL_SOCKET, SO_RCVBUF, &room, &len) && room < RECEIVE_LEAST)
 		frl_log(FRL_LOG_WARNING,
-			"%s: only %d KiB of frames can wait to be taken, and what is beyond is "
-			"lost: `sysctl net.core.rmem_max=%d`, or the capability CAP_NET_ADMIN",
+			"%s: receive buffer limited to %d KiB, so bursts may be lost: set `sysctl "
+			"net.core.rmem_max=%d`, or grant CAP_NET_ADMIN",
 			port->name, room / 1024, RECEIVE_BYTES);
 	bytes = SEND_BYTES;
 	if (setsockopt(port->fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)))
@@ -276,10 +275,11 @@ static int set_up_socket(struct packet_port *port, const struct gid_table *gids,
 	int on = 1, rc = given ? 0 : packet_filter(port->fd, &scope);
 
 	if (rc)
-		return fail(port, rc, "the kernel does not take the filter");
+		return fail(port, rc, "the kernel rejects the filter");
 	if (setsockopt(port->fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof(on)) ||
 		setsockopt(port->fd, SOL_PACKET, PACKET_AUXDATA, &on, sizeof(on)))
-		return fail(port, -errno, "the packet socket does not tell enough of its frames");
+		return fail(port, -errno,
+			"the packet socket does not report VLAN tags and virtio headers");
 	/* Without this option (old kernels), the socket also receives sent frames, which are not
 	 * for this port. A given socket must see them: other leases of the same interface are
 	 * reachable only that way, since no switch sends a frame back. */

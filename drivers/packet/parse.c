@@ -17,9 +17,8 @@ bool packet_is_port(const char *port)
 static int refuse(const char *text, const char *why)
 {
 	return frl_fail(-EINVAL,
-		"'%s': %s; a port of an interface is named like packet:eth0 (`ip link` lists "
-		"them), and packet:eth0,gso=off where every packet is to go to the kernel on its "
-		"own",
+		"'%s': %s; write packet:INTERFACE (`ip link` lists them), or "
+		"packet:INTERFACE,gso=off to send each packet in its own frame",
 		text, why);
 }
 
@@ -37,6 +36,6 @@ int packet_parse(const char *text, struct packet_wanted *ret_wanted)
 	if (strcmp(at, ",gso=off") == 0)
 		ret_wanted->no_gso = true;
 	else if (*at && strcmp(at, ",gso=on") != 0)
-		return refuse(text, "what is behind the comma is not known");
+		return refuse(text, "the option after the comma is unknown");
 	return 0;
 }

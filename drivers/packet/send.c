@@ -211,8 +211,8 @@ static uint16_t refused(
 	case EINVAL:
 		if (n > 1) {
 			frl_log(FRL_LOG_INFO,
-				"%s: this kernel does not cut frames into packets of UDP (it "
-				"should be Linux 6.2 or later): each packet goes on its own",
+				"%s: this kernel does not segment UDP frames (Linux 6.2 or later "
+				"does): each packet is sent in its own frame",
 				port->name);
 			port->joins = false;
 			port->base.caps.max_batch = 0;

@@ -17,8 +17,8 @@ int packet_refuse_kernels(const char *port, const struct gid_table *gids)
 	for (unsigned i = 1; i < gids->n; i++)
 		if (interface_is_kernels(&gids->gids[i].ip))
 			return frl_fail(-EADDRINUSE,
-				"%s: the kernel itself has %s: give the port, or the fabric's "
-				"`addresses`, one that no host has",
+				"%s: address %s belongs to this host's kernel: give the port, or "
+				"the fabric's `addresses`, an address that no host has",
 				port, format_ip(&gids->gids[i].ip));
 	return 0;
 }
@@ -78,10 +78,9 @@ int packet_lease_socket(const struct packet_lease *lease, uint64_t *ret_id, char
 	if (rc) {
 		close(fd);
 		snprintf(why, size,
-			rc == -ENODEV
-				? "%s: ferruled sees no such interface (%s): see `ip link`, and "
-				  "the fabric's ports"
-				: "%s: %s",
+			rc == -ENODEV ? "%s: no such interface in ferruled's network namespace "
+					"(%s): see `ip link`, and the fabric's ports"
+				      : "%s: %s",
 			lease->port, frl_strerror(rc));
 		return rc;
 	}

@@ -91,8 +91,9 @@ void raw_break(struct raw_port *port, const char *why)
 	if (port->is_broken)
 		return;
 	port->is_broken = true;
-	frl_log(FRL_LOG_ERROR, "%s: %s; nothing comes or goes any more: open the device again",
-		port->name, why);
+	frl_log(FRL_LOG_ERROR,
+		"%s: %s; nothing is sent or received any more: open the device again", port->name,
+		why);
 	ibv_modify_qp(port->qp, &attr, IBV_QP_STATE);
 	forget_tx(port);
 }
@@ -101,7 +102,7 @@ static void break_by(struct raw_port *port, const struct ibv_wc *wc, const char 
 {
 	char why[REASON_SIZE];
 
-	snprintf(why, sizeof(why), "%s ended with '%s' (vendor's code 0x%x)%s", what,
+	snprintf(why, sizeof(why), "%s failed with '%s' (vendor error 0x%x)%s", what,
 		ibv_wc_status_str(wc->status), wc->vendor_err,
 		wc->status == IBV_WC_LOC_LEN_ERR
 			? ": was the interface's MTU raised while the port was open?"
@@ -154,7 +155,7 @@ uint16_t raw_rx_burst(struct port *base, struct port_frame frames[], uint16_t ma
 		return 0;
 	n = ibv_poll_cq(port->rx_cq, max < PORT_BURST ? max : PORT_BURST, wcs);
 	if (n < 0) {
-		raw_break(port, "received frames cannot be asked for any more");
+		raw_break(port, "received frames cannot be polled any more");
 		return 0;
 	}
 	for (int i = 0; i < n; i++) {
@@ -216,7 +217,7 @@ void raw_reap(struct raw_port *port)
 	while (n == POLL_BATCH && !port->is_broken) {
 		n = ibv_poll_cq(port->tx_cq, POLL_BATCH, wcs);
 		if (n < 0)
-			raw_break(port, "sent packets cannot be asked for any more");
+			raw_break(port, "sent packets cannot be polled any more");
 		for (int i = 0; i < n && !port->is_broken; i++) {
 			if (wcs[i].status != IBV_WC_SUCCESS) {
 				break_by(port, &wcs[i], "a packet that was sent");

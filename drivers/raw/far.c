@@ -75,8 +75,8 @@ static int give(struct raw_port *port, size_t len)
 	}
 	error_save(why_peermem);
 	return frl_fail(rc == -ENOMEM ? rc : -ENOTSUP,
-		"%s: the NIC cannot be given memory of GPU %d, which gpu=%d asks for: %.170s; "
-		"%.120s; leave it out, and payload goes through host memory",
+		"%s: the NIC cannot access memory of GPU %d, which gpu=%d requires: %.170s; "
+		"%.120s; without gpu=, payload goes through host memory",
 		port->name, port->wanted.gpu, port->wanted.gpu, why_dmabuf, why_peermem);
 }
 

@@ -98,7 +98,7 @@ int raw_mem_map_far(struct port *base, void *addr, size_t len, int fd, uint64_t 
 	/* The processor cannot copy pieces that do not fit into one request. */
 	if (port->max_sge < RAW_MAX_SGE)
 		return frl_fail(-ENOTSUP,
-			"%s sends from %u pieces of memory at most, but packets from a GPU's have "
+			"%s sends packets of %u pieces at most, but packets from GPU memory have "
 			"up to %d",
 			port->name, port->max_sge, RAW_MAX_SGE);
 	mem = new_mem(NULL);

@@ -104,14 +104,14 @@ int raw_netdev_open(const char *path, uint8_t num, const char *name, struct raw_
 			name, names[0], names[1]);
 	if (n == 0)
 		return frl_fail(-ENODEV,
-			"%s has no network interface in this network namespace (%s is empty, or "
-			"has none with dev_port %d): raw packets need its MAC address and MTU",
+			"%s has no network interface in this network namespace (none in %s with "
+			"dev_port %d): raw packets need its MAC address and MTU",
 			name, folder, num - 1);
 	memcpy(netdev->name, names[0], sizeof(netdev->name));
 	if (!read_mac(folder, netdev->name, netdev->mac) ||
 		!read_mtu(folder, netdev->name, &netdev->mtu))
-		return frl_fail(-ENODEV, "%s: %s/%s does not tell a MAC address and an MTU", name,
-			folder, netdev->name);
+		return frl_fail(-ENODEV, "%s: %s/%s lacks a MAC address or an MTU", name, folder,
+			netdev->name);
 	snprintf(state, sizeof(state), "%.280s/%.20s/operstate", folder, netdev->name);
 	netdev->carrier_fd = open(state, O_RDONLY | O_CLOEXEC);
 	if (netdev->carrier_fd < 0)

@@ -51,13 +51,13 @@ static int check_port(struct raw_port *port, struct ibv_port_attr *ret_attr)
 	int rc = ibv_query_device(port->context, &port->attr);
 
 	if (rc)
-		return raw_fail(port, verbs_errno(rc), "cannot ask what it can do");
+		return raw_fail(port, verbs_errno(rc), "cannot query its capabilities");
 	if (num > port->attr.phys_port_cnt)
-		return frl_fail(-ENODEV, "%s: there is no port %d: the device has %d", port->name,
-			num, port->attr.phys_port_cnt);
+		return frl_fail(-ENODEV, "%s: no port %d: the device has %d", port->name, num,
+			port->attr.phys_port_cnt);
 	rc = ibv_query_port(port->context, num, ret_attr);
 	if (rc)
-		return raw_fail(port, verbs_errno(rc), "cannot ask for its state");
+		return raw_fail(port, verbs_errno(rc), "cannot query its state");
 	if (ret_attr->link_layer != IBV_LINK_LAYER_ETHERNET)
 		return frl_fail(
 			-ENODEV, "%s is no Ethernet port: raw packets need one", port->name);
@@ -70,10 +70,9 @@ static int roce_is_on(const struct raw_port *port)
 
 	verbs_read_pci(port->context->device->ibdev_path, pci);
 	return frl_fail(-EBUSY,
-		"%s: RoCE is on, and the NIC takes UDP port 4791 for its own transport: devlink "
-		"dev param set pci/%s name enable_roce value false cmode driverinit, then devlink "
-		"dev reload pci/%s (a virtual function's, best); or use the NIC's transport: "
-		"verbs:%s",
+		"%s: RoCE is on and takes UDP port 4791: devlink dev param set pci/%s name "
+		"enable_roce value false cmode driverinit; devlink dev reload pci/%s (best on a "
+		"virtual function); or use verbs:%s",
 		port->name, pci, pci, port->wanted.device);
 }
 
@@ -87,7 +86,7 @@ static int check_roce(struct raw_port *port, const struct ibv_port_attr *attr)
 		if (err == ENODATA || err == EOPNOTSUPP)
 			continue;
 		if (err)
-			return raw_fail(port, verbs_errno(err), "cannot ask whether RoCE is on");
+			return raw_fail(port, verbs_errno(err), "cannot query whether RoCE is on");
 		if (entry.gid_type == IBV_GID_TYPE_ROCE_V2)
 			return roce_is_on(port);
 	}
@@ -102,10 +101,9 @@ static int check_mac(const struct raw_port *port, const uint8_t wanted[6])
 	if (memcmp(wanted, any, 6) == 0 || memcmp(wanted, own, 6) == 0)
 		return 0;
 	return frl_fail(-ENOTSUP,
-		"%s does not take the MAC address of its lease (%02x:%02x:%02x:%02x:%02x:%02x): "
-		"its "
-		"own is %02x:%02x:%02x:%02x:%02x:%02x; leave the MAC addresses out of the fabric's "
-		"configuration, or give this port its own",
+		"%s rejects the MAC address of its lease (%02x:%02x:%02x:%02x:%02x:%02x): its own "
+		"is %02x:%02x:%02x:%02x:%02x:%02x; remove MAC addresses from the fabric's "
+		"configuration, or configure its own",
 		port->name, wanted[0], wanted[1], wanted[2], wanted[3], wanted[4], wanted[5],
 		own[0], own[1], own[2], own[3], own[4], own[5]);
 }
@@ -247,8 +245,8 @@ static void take_multicast(struct raw_port *port)
 	port->multicast_fd = interface_take_multicast(port->netdev.name);
 	if (port->multicast_fd < 0)
 		frl_log(FRL_LOG_WARNING,
-			"%s: %s does not take all multicast (%s): IPv6 may not find it", port->name,
-			port->netdev.name, frl_strerror(port->multicast_fd));
+			"%s: %s does not accept all multicast (%s): IPv6 neighbors may not find it",
+			port->name, port->netdev.name, frl_strerror(port->multicast_fd));
 }
 
 static int start(struct raw_port *port, const struct nic_config *config)

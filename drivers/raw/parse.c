@@ -17,9 +17,8 @@ bool raw_is_port(const char *port)
 static int refuse(const char *text, const char *why)
 {
 	return frl_fail(-EINVAL,
-		"'%s': %s; a port of raw packets is named like raw:mlx5_0, port 2 of that device "
-		"raw:mlx5_0/2, with payload into the memory of GPU 0 raw:mlx5_0,gpu=0; slots=N "
-		"says how many frames can wait, %d to %d",
+		"'%s': %s; write raw:DEVICE or raw:DEVICE/PORT, with ,gpu=N for payload into GPU "
+		"memory, and ,slots=N (%d to %d) for the frames that can wait",
 		text, why, RAW_MIN_SLOTS, RAW_MAX_SLOTS);
 }
 
@@ -80,7 +79,7 @@ int raw_parse(const char *text, struct raw_wanted *ret_wanted)
 		at += len + 1;
 		len = strcspn(at, ",");
 		if (!parse_option(at, len, ret_wanted))
-			return refuse(text, "what is behind the comma is not known");
+			return refuse(text, "the option after the comma is unknown");
 	}
 	return 0;
 }

@@ -91,7 +91,7 @@ static int make_cqs(struct raw_port *port)
 	if (port->rx_cq)
 		port->tx_cq = ibv_create_cq(port->context, RAW_TX_SLOTS, NULL, NULL, 0);
 	return port->tx_cq ? 0
-			   : raw_fail(port, verbs_null_errno(), "cannot make a completion queue");
+			   : raw_fail(port, verbs_null_errno(), "cannot create a completion queue");
 }
 
 static int no_qp(const struct raw_port *port, int err)
@@ -103,12 +103,12 @@ static int no_qp(const struct raw_port *port, int err)
 			port->name);
 	if (err == EOPNOTSUPP || err == ENOSYS || err == EINVAL)
 		return frl_fail(-ENOTSUP,
-			"%s: its driver makes no queue pair for raw packets with %u slots and %u "
-			"pieces a packet (%s): that takes mlx5 or mlx4; or use DPDK, or the "
-			"kernel's interface (net_af_packet0,iface=%s)",
+			"%s: its driver cannot create a raw-packet queue pair (%u slots, %u "
+			"pieces): %s; use mlx5, mlx4, DPDK, or the kernel's interface "
+			"(net_af_packet0,iface=%s)",
 			port->name, port->n_slots, port->max_sge, frl_strerror(err),
 			port->netdev.name);
-	return raw_fail(port, err, "cannot make a queue pair for raw packets");
+	return raw_fail(port, err, "cannot create a queue pair for raw packets");
 }
 
 static int make_qp(struct raw_port *port)

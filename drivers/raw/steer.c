@@ -88,15 +88,15 @@ static int refused(const struct raw_port *port, int err, const char *what)
 {
 	if (err == EOPNOTSUPP || err == ENOSYS || err == EPROTONOSUPPORT)
 		return frl_fail(-ENOTSUP,
-			"%s: no flow steering: the NIC or its driver does not take a rule for %s; "
-			"use DPDK or the kernel's interface (net_af_packet0,iface=%s)",
+			"%s: no flow steering: the NIC or its driver rejects a rule for %s; use "
+			"DPDK or the kernel's interface (net_af_packet0,iface=%s)",
 			port->name, what, port->netdev.name);
 	if (err == EPERM || err == EACCES)
 		return frl_fail(-EPERM,
 			"%s: flow rules need the capability CAP_NET_RAW: run as root, or `setcap "
 			"cap_net_raw+ep` the program",
 			port->name);
-	return verbs_fail(err, "%s: the NIC does not take a rule for %s", port->name, what);
+	return verbs_fail(err, "%s: the NIC rejects a rule for %s", port->name, what);
 }
 
 static int make(struct raw_port *port, struct rule *rule, const char *what)
@@ -189,5 +189,5 @@ void raw_steer_stop(struct raw_port *port)
 {
 	while (port->n_flows)
 		raw_destroyed(port, ibv_destroy_flow(port->flows[--port->n_flows]),
-			"cannot take back a flow rule");
+			"cannot remove a flow rule");
 }

@@ -43,8 +43,8 @@ bool verbs_is_silence(int err)
 void verbs_describe_silence(const struct frl_ip *ip, char *text, size_t size)
 {
 	snprintf(text, size,
-		"the kernel does not find the way to %s: nobody answers %s, or there is no route: "
-		"check ping, ip route and ip neigh",
+		"the kernel finds no path to %s: %s does not answer, or there is no route: check "
+		"ping, ip route and ip neigh",
 		format_ip(ip), ip_is_v4(ip) ? "ARP" : "neighbour discovery");
 }
 

@@ -76,8 +76,8 @@ int verbs_channel_create(struct frl_comp_channel *base)
 		return 0;
 	close_descriptors(channel);
 	ibv_destroy_comp_channel(channel->channel);
-	return frl_fail(
-		-err, "%s: cannot make a completion channel: %s", device->name, frl_strerror(err));
+	return frl_fail(-err, "%s: cannot create a completion channel: %s", device->name,
+		frl_strerror(err));
 }
 
 void verbs_channel_destroy(struct frl_comp_channel *base)
@@ -241,7 +241,7 @@ int verbs_req_notify(struct frl_cq *base, bool solicited_only)
 	int rc = ibv_req_notify_cq(cq->cq, solicited_only);
 
 	if (rc)
-		return verbs_fail(verbs_errno(rc), "%s: cannot ask for an event", device->name);
+		return verbs_fail(verbs_errno(rc), "%s: cannot request an event", device->name);
 	/* Not every device rejects arming for completions that can no longer come. */
 	if (atomic_load(&cq->has_overrun) || atomic_load(&device->is_fatal)) {
 		device_enter(&device->base);

@@ -159,8 +159,8 @@ void verbs_protect_from_fork(void)
 	rc = ibv_fork_init();
 	if (rc)
 		verbs_warn(verbs_errno(rc),
-			"memory that is registered with an RDMA device is not safe in a process "
-			"that forks, with this kernel (5.12 would be)");
+			"registered memory is not safe in processes that fork on this kernel: use "
+			"Linux 5.12 or later");
 }
 
 static int check_mtu(const struct verbs_port *port, uint32_t path_mtu)
@@ -168,8 +168,8 @@ static int check_mtu(const struct verbs_port *port, uint32_t path_mtu)
 	if (path_mtu <= port->info.path_mtu)
 		return 0;
 	return frl_fail(-EMSGSIZE,
-		"%s carries a path MTU of %u, not %u: set the MTU of its interface to at least %u "
-		"(ip link set %s mtu %u), or ask for less",
+		"%s supports a path MTU of %u, not %u: raise its MTU to %u (ip link set %s mtu "
+		"%u), or use a smaller one",
 		port->info.name, port->info.path_mtu, path_mtu, path_mtu + 100,
 		*port->info.interface ? port->info.interface : "INTERFACE", path_mtu + 100);
 }

@@ -59,8 +59,8 @@ static void explain_memory(char *text, size_t size)
 
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY || may_lock_all())
 		snprintf(text, size,
-			"the device, or this machine, has no memory or resources left for it: "
-			"fewer or smaller regions and queues, of other processes as well");
+			"the device or this machine has no memory or resources left: use fewer or "
+			"smaller regions and queues, in other processes as well");
 	else
 		snprintf(text, size,
 			"no memory for it: %llu KiB may be locked (ulimit -l), %llu are: set "
@@ -82,8 +82,8 @@ void verbs_explain(int err, char *text, size_t size)
 		return;
 	case EFAULT:
 		snprintf(text, size,
-			"the memory is not mapped, or may not be written: a region with "
-			"LOCAL_WRITE needs memory that is writable");
+			"the memory is not mapped, or is read-only: a region with LOCAL_WRITE "
+			"needs writable memory");
 		return;
 	case EOPNOTSUPP:
 	case ENOSYS: snprintf(text, size, "the device or this kernel cannot do it"); return;

@@ -108,8 +108,8 @@ static void srq_event(struct verbs_device *device, struct verbs_srq *srq, enum f
 	device_raise(&device->base, &srq->source, type);
 	if (type == FRL_EVENT_SRQ_ERR)
 		frl_log(FRL_LOG_ERROR,
-			"%s: a shared receive queue has failed: destroy its queue pairs and it, "
-			"and make them anew",
+			"%s: a shared receive queue has failed: destroy it and its queue pairs, "
+			"and create new ones",
 			device->name);
 }
 
@@ -122,7 +122,8 @@ static void handle_qp(struct verbs_device *device, const struct ibv_async_event 
 	switch (event->event_type) {
 	case IBV_EVENT_QP_FATAL:
 		qp_failed(device, qp, FRL_EVENT_QP_FATAL,
-			"the device could not go on with it: see dmesg; reset it to use it again");
+			"the device cannot process it any more: see dmesg; reset it to use it "
+			"again");
 		break;
 	case IBV_EVENT_QP_REQ_ERR:
 		qp_failed(device, qp, FRL_EVENT_QP_REQ_ERR,
@@ -131,7 +132,7 @@ static void handle_qp(struct verbs_device *device, const struct ibv_async_event 
 		break;
 	case IBV_EVENT_QP_ACCESS_ERR:
 		qp_failed(device, qp, FRL_EVENT_QP_ACCESS_ERR,
-			"the peer had no right to what it wanted: wrong rkey, range or access");
+			"the peer accessed memory without permission: wrong rkey, range or access");
 		break;
 	case IBV_EVENT_COMM_EST:
 		device_raise(&device->base, &qp->source, FRL_EVENT_COMM_EST);

@@ -109,8 +109,8 @@ int verbs_read_gids(struct verbs_port *port)
 	if (table.n)
 		return 0;
 	return frl_fail(-ENODEV,
-		"%s has no RoCE v2 address (GID) of its %u: give its network interface an IP "
-		"address (ip addr add), and set it up (ip link set up)",
+		"%s: none of %u GIDs is a RoCE v2 address: give its interface an IP address (ip "
+		"addr add), and enable it (ip link set up)",
 		port->info.name, table.n_entries);
 }
 
@@ -197,7 +197,7 @@ int verbs_choose_gid(
 	char name[16];
 
 	if (ip)
-		return choose(port, &wanted, "it was asked for") ? 0 : no_such_address(port, ip);
+		return choose(port, &wanted, "it was requested") ? 0 : no_such_address(port, ip);
 	if (route) {
 		if (choose_for_route(port, route))
 			return 0;
@@ -323,13 +323,13 @@ static void log_change(const struct verbs_device *device, const struct change *c
 
 	if (change->is_there)
 		frl_log(FRL_LOG_INFO,
-			"%s: its address %s is back (GID %u): queue pairs that were connected from "
-			"it before may have to be connected anew",
+			"%s: address %s is available again (GID %u): queue pairs connected from it "
+			"may have to be connected again",
 			device->name, ip, change->index);
 	else
 		frl_log(FRL_LOG_WARNING,
-			"%s: its address %s is gone: connections from it will fail; give it back "
-			"(ip addr add), or open the device again without",
+			"%s: address %s was removed: connections from it will fail; restore it (ip "
+			"addr add), or open the device again without it",
 			device->name, ip);
 }
 
@@ -368,8 +368,8 @@ int verbs_fill_path(const struct verbs_device *device, const struct frl_ah_attr 
 	if (attr->sgid_index >= gids->n)
 		*ret_why = "ah.sgid_index is no GID of the device";
 	else if (!device->has_gid[attr->sgid_index])
-		*ret_why = "ah.sgid_index: the port does not have this address (GID) now: give it "
-			   "back to its interface (ip addr add, ip link set up)";
+		*ret_why = "ah.sgid_index: the port lacks this address (GID): restore it on its "
+			   "interface (ip addr add, ip link set up)";
 	else if (has_mac(attr) || attr->link)
 		*ret_why = "ah.dmac and ah.link must be 0: with hardware the kernel finds the MAC";
 	else if (ip_is_v4(&gids->gids[attr->sgid_index].ip) != ip_is_v4(&attr->dgid))

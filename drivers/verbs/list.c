@@ -14,8 +14,8 @@ static const char prefix[] = "verbs";
 static const char sysfs[] = "/sys/class/infiniband";
 static const char sysfs_files[] = "/sys/class/infiniband_verbs";
 static const char none_there[] =
-	"there are no RDMA devices: load the driver of the card (mlx5_ib, ...), or make one in "
-	"software: rdma link add rxe0 type rxe netdev INTERFACE";
+	"no RDMA devices: load the card's driver (mlx5_ib, ...), or create a software device: rdma "
+	"link add rxe0 type rxe netdev INTERFACE";
 
 bool verbs_is_port(const char *port)
 {
@@ -109,7 +109,7 @@ static void explain_unlisted(const char *name, char *text, size_t size)
 			path, name);
 	else
 		snprintf(text, size,
-			"libibverbs does not know %.60s: install the provider of its driver "
+			"libibverbs does not support %.60s: install the provider of its driver "
 			"(ibverbs-providers)",
 			name);
 }

@@ -94,7 +94,7 @@ int verbs_attach_mcast(struct frl_qp *base, const struct frl_ip *group)
 	int rc;
 
 	if (!is_datagram(base))
-		return refuse(base, group, "only a UD queue pair takes datagrams of a group");
+		return refuse(base, group, "only UD queue pairs receive multicast datagrams");
 	if (!ip_is_multicast(group))
 		return refuse(base, group, "it is no multicast group");
 	if (is_member(qp, group))

@@ -18,9 +18,9 @@ _Static_assert(FRL_REREG_TRANSLATION == (int)IBV_REREG_MR_CHANGE_TRANSLATION &&
 		FRL_REREG_ACCESS == (int)IBV_REREG_MR_CHANGE_ACCESS,
 	"changes are the same");
 
-#define BROKEN_REGION                                                                  \
-	"the region is of no use any more after a change that failed: deregister it, " \
-	"and register the memory anew"
+#define BROKEN_REGION                                                  \
+	"the region is unusable after a failed change: deregister it," \
+	"and register the memory again"
 
 int verbs_pd_create(struct frl_pd *base)
 {
@@ -151,8 +151,8 @@ int verbs_mr_reg_dmabuf(struct frl_mr *base, int fd, uint64_t offset)
 	err = verbs_null_errno();
 	if (err == EOPNOTSUPP || err == ENOSYS || err == EPROTONOSUPPORT)
 		return frl_fail(-ENOTSUP,
-			"%s does not register dma-bufs: it needs a NIC and driver that can "
-			"(mlx5), and Linux 5.12; without, copy through host memory",
+			"%s cannot register dma-bufs: this needs a NIC and driver with support "
+			"(mlx5), and Linux 5.12; or copy through host memory",
 			name);
 	return verbs_fail(err, "%s: cannot register %zu bytes of dma-buf %d from offset %llu", name,
 		base->length, fd, (unsigned long long)offset);
@@ -171,8 +171,8 @@ int verbs_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *wan
 		wanted->length, flags & FRL_REREG_ACCESS ? (int)wanted->access : 0);
 	if (rc == IBV_REREG_MR_ERR_DO_FORK_OLD)
 		verbs_warn(verbs_null_errno(),
-			"a memory region was changed, but children that are forked may lack the "
-			"memory that it had before");
+			"a memory region was changed: forked children may lack the memory that it "
+			"covered before");
 	if (!rc || rc == IBV_REREG_MR_ERR_DO_FORK_OLD) {
 		take_keys(base, mr->mr);
 		return 0;
@@ -180,7 +180,7 @@ int verbs_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *wan
 	err = rc == IBV_REREG_MR_ERR_INPUT ? EINVAL : errno ? errno : EIO;
 	if (err == EOPNOTSUPP || err == ENOSYS)
 		return frl_fail(-ENOTSUP,
-			"%s does not change regions: deregister it, and register it anew", name);
+			"%s cannot change regions: deregister it, and register it again", name);
 	mr->is_broken = rc == IBV_REREG_MR_ERR_CMD || rc == IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW;
 	return verbs_fail(err, "%s: cannot change the memory region%s", name,
 		mr->is_broken ? "; " BROKEN_REGION : "");

@@ -66,8 +66,8 @@ static const char *check_limits(const struct verbs_device *device, const struct 
 {
 	if ((mask & FRL_QP_PATH_MTU) && attr->path_mtu > device->active_mtu)
 		snprintf(text, size,
-			"path_mtu %u is more than the %u that the port carries: set the MTU of its "
-			"interface, or use less on both ends",
+			"path_mtu %u exceeds the port's %u: raise the MTU of its interface, or use "
+			"less on both ends",
 			attr->path_mtu, device->active_mtu);
 	else if ((mask & FRL_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > device->max_rd_atomic)
 		snprintf(text, size, "max_rd_atomic %u is more than the %u of the device",
@@ -174,20 +174,20 @@ static int refused(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t
 		if (before != FRL_QPS_ERR)
 			now = verbs_qp_query_state(qp);
 		snprintf(why, sizeof(why), "the device refuses it (EINVAL): %s %s, and see dmesg",
-			now == before ? "it is in" : "it has gone to", frl_qp_state_str(now));
+			now == before ? "it is in" : "it is now in", frl_qp_state_str(now));
 		return complain(qp, attr, mask, -EINVAL, why);
 	}
 	/* For callers, these two errnos mean that neighbour resolution is in progress. */
 	if (err == ETIMEDOUT)
 		return complain(qp, attr, mask, -EIO,
-			"the device's firmware does not answer: see dmesg; if it stays so, reset "
-			"the device");
+			"the device's firmware does not respond: see dmesg; if this persists, "
+			"reset the device");
 	if (err == EAGAIN)
 		return complain(qp, attr, mask, -EBUSY, "the device is busy: try again");
 	if (err == EPERM && (mask & FRL_QP_QKEY) && (attr->qkey & PRIVILEGED_QKEY))
 		return complain(qp, attr, mask, -EPERM,
-			"a qkey with bit 31 set is privileged: it needs CAP_NET_RAW, or take one "
-			"without the bit");
+			"a qkey with bit 31 set is privileged: grant CAP_NET_RAW, or use a qkey "
+			"without this bit");
 	verbs_explain(err, why, sizeof(why));
 	return complain(qp, attr, mask, err == ENOSYS ? -ENOTSUP : -err, why);
 }
@@ -255,7 +255,7 @@ static int failed_meanwhile(struct verbs_qp *qp, const struct frl_qp_attr *attr,
 	verbs_qp_to_error(qp);
 	verbs_qp_describe_error(&qp->base, reason, sizeof(reason));
 	snprintf(why, sizeof(why), "it has failed meanwhile: %s",
-		*reason ? reason : "its completions say why");
+		*reason ? reason : "its completions have the reason");
 	return complain(qp, attr, mask, -EINVAL, why);
 }
 

@@ -99,7 +99,7 @@ static enum frl_wc_status status_on(const struct verbs_cq *cq, enum ibv_wc_statu
 		return status_of(status);
 	frl_log(FRL_LOG_INFO,
 		"%s: rxe failed a queue pair (local QP operation error) while the link is or was "
-		"down: told as retries that are exhausted",
+		"down: reported as retries exhausted",
 		device->name);
 	return FRL_WC_RETRY_EXC_ERR;
 }
@@ -273,12 +273,12 @@ static int explain(const struct verbs_cq *cq)
 	if (atomic_load_explicit(&cq->has_overrun, memory_order_acquire))
 		return frl_fail(-EOVERFLOW, "the completion queue overran: " OVERRUN_ADVICE);
 	if (is_fatal(cq))
-		return verbs_fail(EIO, "%s: no completion comes any more", device->name);
+		return verbs_fail(EIO, "%s: no further completions", device->name);
 	if (!err)
 		return 0;
 	return frl_fail(-EIO,
-		"%s: a completion could not be read (error %d of libibverbs) and is lost: destroy "
-		"the completion queue and its queue pairs, and make them anew; see dmesg",
+		"%s: a completion could not be read (libibverbs error %d) and is lost: create the "
+		"completion queue and its queue pairs again; see dmesg",
 		device->name, err);
 }
 

@@ -61,16 +61,16 @@ static int cannot_open(const char *name, int err)
 	case EPERM:
 	case EACCES:
 		return frl_fail(-EPERM,
-			"%s: no permission to open its /dev/infiniband/uverbs*: join the group "
-			"that may (ls -l /dev/infiniband; often rdma), or have a udev rule set "
-			"mode 0666; a container needs --device=/dev/infiniband",
+			"%s: no permission to open its /dev/infiniband/uverbs*: join its group "
+			"(often rdma), or set mode 0666 by udev; a container needs "
+			"--device=/dev/infiniband",
 			name);
 	case ENOSYS:
 	case EPROTO:
 	case EOPNOTSUPP:
 		return frl_fail(-ENODEV,
-			"%s: this libibverbs and the kernel's driver do not fit together (ABI): "
-			"update rdma-core, or the kernel",
+			"%s: libibverbs and the kernel's driver have incompatible ABIs: update "
+			"rdma-core, or the kernel",
 			name);
 	default: return verbs_fail(err, "%s: cannot open it", name);
 	}
@@ -128,13 +128,13 @@ static int check_kind(const struct verbs_port *port)
 
 	if (transport == IBV_TRANSPORT_IWARP)
 		return frl_fail(-ENODEV,
-			"%s speaks iWARP, not RoCE v2: if the card can do both (Intel E810), "
-			"devlink dev param set pci/%s name enable_iwarp value false cmode runtime, "
-			"then the same of enable_roce with true",
+			"%s uses iWARP, not RoCE v2: on cards with both (Intel E810), devlink dev "
+			"param set pci/%s name enable_iwarp value false cmode runtime, then "
+			"enable_roce true",
 			name, *port->info.pci ? port->info.pci : "ADDRESS");
 	if (transport != IBV_TRANSPORT_IB)
 		return frl_fail(
-			-ENODEV, "%s does not speak RoCE v2, but something of its own", name);
+			-ENODEV, "%s does not support RoCE v2, but a protocol of its own", name);
 	if (port->port.link_layer == IBV_LINK_LAYER_INFINIBAND)
 		return frl_fail(-ENODEV,
 			"%s is an InfiniBand port; RoCE needs Ethernet: if the card can do both, "
@@ -143,7 +143,7 @@ static int check_kind(const struct verbs_port *port)
 	if (port->port.link_layer != IBV_LINK_LAYER_ETHERNET)
 		return frl_fail(-ENODEV, "%s is no Ethernet port: RoCE needs one", name);
 	if (!bytes_of_mtu(port->port.active_mtu))
-		return frl_fail(-ENODEV, "%s tells a path MTU that does not exist (code %d)", name,
+		return frl_fail(-ENODEV, "%s reports an invalid path MTU (code %d)", name,
 			(int)port->port.active_mtu);
 	return 0;
 }
@@ -167,18 +167,18 @@ static int query(struct verbs_port *port)
 
 	if (rc)
 		return verbs_fail(
-			verbs_errno(rc), "%s: cannot ask what it can do", port->info.name);
+			verbs_errno(rc), "%s: cannot query its capabilities", port->info.name);
 	port->attr = attr.orig_attr;
 	port->n_ports = attr.orig_attr.phys_port_cnt;
 	if (port->num > port->n_ports)
-		return frl_fail(-ENODEV, "%s: there is no port %d: the device has %d",
-			port->info.name, port->num, port->n_ports);
+		return frl_fail(-ENODEV, "%s: no port %d: the device has %d", port->info.name,
+			port->num, port->n_ports);
 	if (port->n_ports > 1)
 		snprintf(port->info.name, sizeof(port->info.name), "verbs:%.*s/%d",
 			DEVICE_NAME - 16, port->device, port->num);
 	rc = ibv_query_port(port->context, port->num, &port->port);
 	if (rc)
-		return verbs_fail(verbs_errno(rc), "%s: cannot ask for its state", port->info.name);
+		return verbs_fail(verbs_errno(rc), "%s: cannot query its state", port->info.name);
 	describe(port);
 	return check_kind(port);
 }

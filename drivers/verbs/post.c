@@ -74,7 +74,7 @@ static bool is_foreign(const struct frl_qp *qp, const struct frl_mw_bind *bind)
 static const char *check_send(const struct verbs_qp *qp, const struct frl_send_wr *wr)
 {
 	if (!takes(&qp->base, wr->opcode))
-		return "this type of queue pair, or this device, does not take the opcode";
+		return "this type of queue pair, or this device, does not support the opcode";
 	if (wr->flags & ~(uint32_t)KNOWN_FLAGS)
 		return "flags has unknown bits";
 	if ((wr->flags & FRL_SEND_INLINE) &&
@@ -333,12 +333,12 @@ static int check_recv(
 {
 	*ret_why = NULL;
 	if (wr->action.type == FRL_ACTION_REDUCE) {
-		*ret_why = "hardware does not reduce what it receives (reduces_on_receive): "
-			   "receive it, then use frl_reduce_local()";
+		*ret_why = "hardware does not reduce on receive (reduces_on_receive): receive it, "
+			   "then use frl_reduce_local()";
 		return -ENOTSUP;
 	}
 	if (wr->action.type != FRL_ACTION_COPY)
-		*ret_why = "there is no such action";
+		*ret_why = "unknown action";
 	else if (wr->n_sge < 0 || (uint32_t)wr->n_sge > target->max_sge || (wr->n_sge && !wr->sge))
 		*ret_why = "n_sge must be 0 to max_recv_sge, and sge an array of so many";
 	return *ret_why ? -EINVAL : 0;

@@ -240,9 +240,8 @@ static int cannot_create(const struct frl_qp *qp, const struct frl_qp_config *co
 			attr->max_qp);
 	if (err == EINVAL)
 		return frl_fail(-EINVAL,
-			"%s makes no queue pair of %u and %u requests with %u and %u elements and "
-			"%u bytes inline: all of them together are too many, or this is too much "
-			"inline: ask for less",
+			"%s cannot create a queue pair (%u and %u requests, %u and %u elements, %u "
+			"bytes inline): request less of them",
 			device->name, config->max_send_wr, config->max_recv_wr,
 			config->max_send_sge, config->max_recv_sge, config->max_inline);
 	return verbs_fail(err,
@@ -261,7 +260,7 @@ int verbs_qp_create(struct frl_qp *base, const struct frl_qp_config *config)
 
 	if (base->type == FRL_QPT_GSI)
 		return frl_fail(-ENOTSUP,
-			"%s: the GSI queue pair of hardware is the kernel's: use UD, or librdmacm",
+			"%s: the kernel owns the hardware's GSI queue pair: use UD, or librdmacm",
 			device->name);
 	event_source_init(&qp->source, EVENT_OF_QP, base);
 	list_init(&qp->memberships);

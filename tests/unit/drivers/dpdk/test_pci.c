@@ -117,7 +117,7 @@ static const struct {
 	{ { .driver = "mlx5_core", .group = "" }, false, "" },
 	{ { .driver = "nfb", .group = "" }, false, "" },
 	{ { .driver = NULL }, false, ADDRESS " is bound to no driver" },
-	{ { .is_absent = true }, false, "there is no PCI device " ADDRESS },
+	{ { .is_absent = true }, false, "no PCI device " ADDRESS },
 };
 
 START_LOOP_TEST(bindings, (int)(sizeof(rows) / sizeof(rows[0])))

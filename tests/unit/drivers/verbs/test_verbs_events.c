@@ -245,7 +245,7 @@ START_TEST(device_fatal)
 	/* Who waits for a completion is not left waiting. */
 	while ((n = frl_cq_wait(one->cq, 1, &wc, HANG_MS)) > 0)
 		;
-	verbs_refused(n, -EIO, "no completion comes any more");
+	verbs_refused(n, -EIO, "no further completions");
 	/* Everything can still be taken away. */
 }
 END_TEST
@@ -384,7 +384,7 @@ START_LOOP_TEST(rxe_without_link, 3)
 	ck_assert_int_eq(frl_post_send(one->qp, &bad, 1, NULL), 1);
 	verbs_expect(one, _i ? FRL_WC_RETRY_EXC_ERR : FRL_WC_LOC_QP_OP_ERR);
 	limits_expire(0);
-	ck_assert_int_eq(*verbs_logged("told as retries") != 0, _i > 0);
+	ck_assert_int_eq(*verbs_logged("reported as retries") != 0, _i > 0);
 	if (_i == 2)
 		pthread_join(thread, NULL);
 }

@@ -224,13 +224,13 @@ START_TEST(memory)
 	verbs_setup(&defaults);
 	check_no_memory();
 	fake_verbs_fail("ibv_reg_mr", 1, EFAULT);
-	verbs_refused(frl_reg_mr(one->pd, one->memory, 100, VERBS_ACCESS, &mr), -EFAULT,
-		"may not be written");
+	verbs_refused(
+		frl_reg_mr(one->pd, one->memory, 100, VERBS_ACCESS, &mr), -EFAULT, "is read-only");
 	fake_verbs_fail("ibv_dereg_mr", 1, EBUSY);
 	verbs_refused(frl_dereg_mr(one->mr), -EBUSY, "windows");
 	fake_verbs_fail("ibv_rereg_mr", 1, EOPNOTSUPP);
 	verbs_refused(frl_rereg_mr(one->mr, FRL_REREG_ACCESS, NULL, NULL, 0, 0), -ENOTSUP,
-		"register it anew");
+		"register it again");
 	fake_verbs_fail("ibv_alloc_mw", 1, EOPNOTSUPP);
 	verbs_refused(frl_mw_alloc(one->pd, &(struct frl_mw *){ 0 }), -ENOTSUP, "window");
 }
@@ -470,12 +470,12 @@ START_TEST(gsi)
 
 	verbs_setup(&defaults);
 	config.send_cq = config.recv_cq = one->cq;
-	verbs_refused(frl_qp_create(one->pd, &config, &qp), -ENOTSUP, "the kernel's");
+	verbs_refused(frl_qp_create(one->pd, &config, &qp), -ENOTSUP, "the kernel owns");
 	fake_verbs_fail("ibv_create_qp_ex", 1, EINVAL);
 	fake_verbs_fail("ibv_create_qp", 1, EINVAL);
 	config.type = FRL_QPT_RC;
 	config.max_inline = 64; /* else it is tried with less */
-	verbs_refused(frl_qp_create(one->pd, &config, &qp), -EINVAL, "ask for less");
+	verbs_refused(frl_qp_create(one->pd, &config, &qp), -EINVAL, "request less");
 }
 END_TEST
 

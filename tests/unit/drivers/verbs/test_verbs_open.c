@@ -167,7 +167,7 @@ START_TEST(list_iwarp)
 	unusable("enable_roce");
 	device.transport_type = IBV_TRANSPORT_UNSPECIFIED;
 	plug(&device);
-	unusable("does not speak RoCE");
+	unusable("does not support RoCE");
 }
 END_TEST
 
@@ -205,7 +205,7 @@ static const struct refusal {
 	{ "ibv_open_device", EPERM, -EPERM, "group" },
 	{ "ibv_open_device", ENOSYS, -ENODEV, "ABI" },
 	{ "ibv_open_device", ENOMEM, -ENOMEM, "cannot open it" },
-	{ "ibv_query_device_ex", EIO, -EIO, "what it can do" },
+	{ "ibv_query_device_ex", EIO, -EIO, "its capabilities" },
 	{ "ibv_query_port", EIO, -EIO, "state" },
 	{ "ibv_query_gid_table", ENOMEM, -ENOMEM, "addresses" },
 };
@@ -331,9 +331,9 @@ START_TEST(choice)
 	verbs_ok(open_with("verbs:one", NULL, NULL, 0, &device));
 	expect_address(device, 1, "first IPv4");
 	verbs_ok(open_with("verbs:one", "10.0.0.9", NULL, 0, &device));
-	expect_address(device, 9, "asked for");
+	expect_address(device, 9, "requested");
 	verbs_ok(open_with("verbs", "fd00::5", NULL, 0, &device));
-	expect_address(device, 5, "asked for");
+	expect_address(device, 5, "requested");
 	verbs_refused(open_with("verbs:one", "10.0.0.7", NULL, 0, &device), -EINVAL,
 		"10.0.0.1, 10.0.0.9, fd00::5");
 	verbs_refused(open_with("verbs:one", "ten", NULL, 0, &device), -EINVAL, "no IP address");

@@ -92,10 +92,10 @@ START_LOOP_TEST(changed_region, 2)
 	fake_verbs_fail("ibv_rereg_mr", 1, IBV_REREG_MR_ERR_DONT_FORK_NEW);
 	verbs_refused(give_rights(0), -ENOMEM, "cannot change");
 	fake_verbs_fail("ibv_rereg_mr", 1, EOPNOTSUPP);
-	verbs_refused(give_rights(0), -ENOTSUP, "register it anew");
+	verbs_refused(give_rights(0), -ENOTSUP, "register it again");
 	verbs_ok(give_rights(access));
 	fake_verbs_fail("ibv_rereg_mr", 1, _i ? IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW : ENOMEM);
-	verbs_refused(give_rights(0), -ENOMEM, "no use any more");
+	verbs_refused(give_rights(0), -ENOMEM, "is unusable");
 	verbs_refused(give_rights(access), -EIO, "deregister it");
 }
 END_TEST
