@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Do all ranks hold tensors of the same names, types and shapes, in the same order? First they
- * compare one digest. Only when it differs do they look for the first tensor that does, so that the
- * error can name it: every rank takes the same steps, because all see the same answers.
+ * Checks that all ranks have tensors of the same names, types and shapes, in the same order. The
+ * ranks first compare one digest. If it differs, they search for the first tensor that differs, so
+ * that the error can name it. All ranks take the same steps, because all see the same data.
  */
 #include "tools/allreduce/allreduce.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_GATHER = 1 << 20 }; /* bytes of one rank that a bootstrap carries */
+enum { MAX_GATHER = 1 << 20 }; /* the most bytes of one rank in an allgather of a bootstrap */
 
 struct summary {
 	uint64_t digest;
@@ -23,7 +23,7 @@ struct description {
 	char tensor[200];
 };
 
-/* FNV-1a: differences by accident are what it must notice, nobody attacks it. */
+/* FNV-1a: detects accidental differences, not attacks. */
 static uint64_t digest_bytes(uint64_t digest, const void *bytes, size_t size)
 {
 	const uint8_t *at = bytes;
@@ -51,7 +51,7 @@ static int gather(struct session *session, const void *mine, size_t size, void *
 	return rc;
 }
 
-/* The first tensor whose digest is not the same on all ranks; n_tensors when none is. */
+/* Finds the first tensor whose digest differs between ranks; n_tensors if there is none. */
 static int first_difference(
 	struct session *session, const uint64_t digests[], size_t n_tensors, size_t *ret_index)
 {
@@ -94,11 +94,12 @@ static int report_difference(struct session *session, const struct safetensors *
 
 	describe(input, index, &mine);
 	rc = gather(session, &mine, sizeof(mine), all);
-	/* Local ranks share one terminal: there, rank 0 speaks for all. */
+	/* Local ranks share one terminal, so only rank 0 prints the difference. */
 	if (rc || (session->options->rank < 0 && session->rank != 0))
 		return rc ? rc : -EINVAL;
 	for (int r = 0; r < session->options->ranks; r++) {
-		all[r].path[sizeof(all[r].path) - 1] = '\0'; /* they come from outside */
+		all[r].path[sizeof(all[r].path) - 1] =
+			'\0'; /* the text comes from another process */
 		all[r].tensor[sizeof(all[r].tensor) - 1] = '\0';
 	}
 	for (int r = 1; r < session->options->ranks; r++) {
@@ -134,7 +135,7 @@ int agree_on_tensors(struct session *session, const struct safetensors *input)
 		same = same && memcmp(&all[r], &all[0], sizeof(all[r])) == 0;
 		common = all[r].n_tensors < common ? all[r].n_tensors : common;
 	}
-	/* Where one file ends early, the place after its last tensor is the first difference. */
+	/* If one file has fewer tensors, the place after its last one is the first difference. */
 	index = common;
 	if (!rc && !same && common > 0)
 		rc = first_difference(session, digests, common, &index);

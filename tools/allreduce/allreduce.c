@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-allreduce: sums gradient files over ranks, or reduces them otherwise. */
+/* ferrule-allreduce: reduces gradient files over ranks, by default as sums. */
 #include "tools/allreduce/allreduce.h"
 
 #include <assert.h>
@@ -68,7 +68,7 @@ static const struct option long_options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-/* Files have no scalars, which premul_sum needs. */
+/* Parses --op. Refuses premul_sum, which needs scalars that files do not have. */
 static int take_op(const char *value, enum frl_op *ret_op)
 {
 	if (frl_op_parse(value, ret_op) == 0 && *ret_op != FRL_PREMUL_SUM)
@@ -90,7 +90,7 @@ static int take_option(int code, const char *value, struct options *o)
 	case OPT_OUTPUT: return option_path("--output", value, &o->output);
 	case OPT_CHECK: return option_path("--check", value, &o->check);
 	case OPT_OP: return take_op(value, &o->op);
-	case '?': return EXIT_USAGE; /* getopt has said it */
+	case '?': return EXIT_USAGE; /* getopt has printed the error */
 	}
 	return job_option(code, value, &o->job);
 }
@@ -107,7 +107,7 @@ static int check_options(const struct options *o)
 	return 0;
 }
 
-/* 0, EXIT_USAGE, or -1 when there is nothing left to do. */
+/* Parses the command line. Returns 0, EXIT_USAGE, or -1 if there is nothing else to do. */
 static int parse_options(int argc, char **argv, struct options *o)
 {
 	int code, rc = 0;
@@ -117,7 +117,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		.bucket_bytes = 25 << 20,
 		.op = FRL_SUM,
 	};
-	argv[0] = program_invocation_short_name; /* getopt says it in messages */
+	argv[0] = program_invocation_short_name; /* getopt prints it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "n:h", long_options, NULL)) != -1) {
 		if (code == 'h' || code == OPT_VERSION) {
 			fputs(code == 'h' ? help : "ferrule-allreduce " FERRULE_VERSION "\n",
@@ -160,7 +160,7 @@ static int local_rank(int rank, const char *job, void *ret_report, void *arg)
 	return EXIT_SUCCESS;
 }
 
-/* What is wrong with the files themselves is better said once, before there are processes. */
+/* Checks the files before the ranks are started, so that an error is printed once. */
 static int check_inputs(const struct options *o)
 {
 	struct safetensors_error error;

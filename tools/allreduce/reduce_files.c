@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reduces the tensors of one file a rank. The data of a file is contiguous, so a bucket is a range
- * of a private copy of it: small tensors share one allreduce and large ones are split, and nothing
- * is packed or unpacked. The result replaces the copy.
+ * Reduces the tensors of one file per rank. The data of a file is contiguous, so a bucket is a
+ * range of a private copy of it. Small tensors share an allreduce, large ones are split, and
+ * nothing is packed. The result replaces the copy.
  */
 #include "tools/allreduce/allreduce.h"
 
@@ -17,10 +17,10 @@ enum { MAX_IN_FLIGHT = 8 };
 struct gradients {
 	const struct options *options;
 	struct safetensors *input;
-	void *buffer; /* input->data_size bytes, NULL for none */
+	void *buffer; /* input->data_size bytes; NULL if that is 0 */
 };
 
-/* The library's name for a type of safetensors; false: it has none. */
+/* Finds the library's type for a type of safetensors. Returns false if there is none. */
 static bool find_dtype(const char *name, enum frl_dtype *ret_dtype)
 {
 	static const char *const names[FRL_DTYPES] = {
@@ -49,7 +49,7 @@ static bool find_dtype(const char *name, enum frl_dtype *ret_dtype)
 
 enum frl_dtype input_dtype(const struct safetensors *input)
 {
-	enum frl_dtype dtype = FRL_FLOAT32; /* of no tensors: any */
+	enum frl_dtype dtype = FRL_FLOAT32; /* any type, if there are no tensors */
 
 	if (input->n_tensors > 0)
 		find_dtype(input->tensors[0].dtype, &dtype);
@@ -114,7 +114,7 @@ static void gradients_free(struct gradients *g)
 	safetensors_close(g->input);
 }
 
-/* Starts bucket after bucket and waits for the oldest once MAX_IN_FLIGHT of them are running. */
+/* Starts the buckets in order. Once MAX_IN_FLIGHT are in flight, waits for the oldest. */
 static int run_buckets(struct session *session, const struct gradients *g, struct report *report)
 {
 	struct frl_request *requests[MAX_IN_FLIGHT];
@@ -164,7 +164,7 @@ static int timed_reduction(
 	return 0;
 }
 
-/* FNV-1a by words: equal results have equal digests, whatever the ranks compare. */
+/* FNV-1a by words. */
 static uint64_t digest_data(const uint8_t *bytes, size_t size)
 {
 	uint64_t digest = 0xcbf29ce484222325u;
@@ -211,7 +211,10 @@ static int prepare(const struct session *session, const struct gradients *g, str
 	return rc;
 }
 
-/* 0 when all ranks say 0, and everybody comes to the same; a rank that failed has said why. */
+/*
+ * Returns 0 if all ranks pass 0, and otherwise a failure on all ranks. A rank that failed has
+ * printed the reason.
+ */
 static int agree_on_success(struct session *session, int mine)
 {
 	struct frl_bootstrap *bootstrap = &session->bootstrap;
@@ -225,7 +228,7 @@ static int agree_on_success(struct session *session, int mine)
 	return mine ? mine : rc;
 }
 
-/* All outputs lie ready under temporary names before the first takes its own. */
+/* Renames the output once all ranks have written theirs under temporary names. */
 static int save(struct session *session, const struct gradients *g)
 {
 	struct outfile output = { 0 };
@@ -241,7 +244,7 @@ static int save(struct session *session, const struct gradients *g)
 	return rc;
 }
 
-/* Everybody learns how everybody fared; only then, and only if all is well, output is written. */
+/* Exchanges the reports. Writes outputs only if all ranks succeeded. */
 static int conclude(struct session *session, const struct gradients *g, const struct report *mine,
 	struct report ret_reports[])
 {
@@ -274,7 +277,7 @@ int reduce_files(
 		fill_report(session, &g, &mine);
 	if (rc)
 		session_give_up(session);
-	session_disconnect(session); /* before the buffer goes, and to get the bootstrap back */
+	session_disconnect(session); /* before the buffer is freed; frees the bootstrap */
 	if (!rc && options->check)
 		rc = verify_result(options, g.input, g.buffer, &mine);
 	if (!rc)

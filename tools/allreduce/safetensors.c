@@ -18,10 +18,10 @@
 #include "tools/common/printable.h"
 
 enum {
-	LENGTH_SIZE = 8,        /* of the header length in front */
+	LENGTH_SIZE = 8,        /* bytes of the header length at the start */
 	MAX_HEADER = 100000000, /* as in the reference implementation */
-	ALIGNMENT = 8,          /* of the data that we write */
-	MAX_DIMS = 64,          /* more is a damaged file */
+	ALIGNMENT = 8,          /* alignment of the data in written files */
+	MAX_DIMS = 64,          /* a file with more is damaged */
 };
 
 static const char metadata_name[] = "__metadata__";
@@ -68,7 +68,7 @@ __attribute__((format(printf, 5, 6))) static int fail(struct safetensors_error *
 			tensor, reason);
 	else
 		snprintf(error->text, sizeof(error->text), "%.280s: %s", path, reason);
-	/* Names come from the file: what is no printable text must not reach a terminal. */
+	/* Names come from the file and may contain control characters. */
 	make_printable(error->text, strlen(error->text));
 	return -err;
 }
@@ -77,7 +77,7 @@ static int open_file(struct safetensors *file, size_t *ret_size, struct safetens
 {
 	struct stat st;
 
-	/* Non-blocking, so that a FIFO is refused below and not waited for. */
+	/* O_NONBLOCK: open() must not wait for a FIFO, which is refused below. */
 	file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (file->fd < 0)
 		return fail(error, errno, file->path, NULL, "cannot open it: %s", strerror(errno));
@@ -281,13 +281,13 @@ static int compare_tensors(const void *a, const void *b)
 
 	if (x->begin != y->begin)
 		return x->begin < y->begin ? -1 : 1;
-	/* Empty tensors share an offset with their successor and come first. */
+	/* An empty tensor has the offset of its successor and precedes it. */
 	if (x->end != y->end)
 		return x->end < y->end ? -1 : 1;
 	return (x->index > y->index) - (x->index < y->index);
 }
 
-/* After sorting: every byte of the data belongs to exactly one tensor. */
+/* Checks, after sorting, that each byte of the data belongs to exactly one tensor. */
 static int check_cover(const struct safetensors *file, struct safetensors_error *error)
 {
 	uint64_t at = 0;
@@ -328,7 +328,7 @@ static int load_tensors(struct safetensors *file, struct safetensors_error *erro
 			continue;
 		t->name = name;
 		t->index = file->n_tensors;
-		file->n_tensors++; /* counted before it is whole: close frees its shape */
+		file->n_tensors++; /* before it is complete, so that close frees its shape */
 		rc = load_tensor(file, t, entry, error);
 		if (rc)
 			return rc;
@@ -401,7 +401,7 @@ void safetensors_describe(const struct safetensors_tensor *tensor, char *text, s
 		snprintf(text + used, size - used, "]");
 }
 
-/* Takes over `value`, also when it fails. */
+/* Takes ownership of `value`, also on failure. */
 static int put(json_t *object, const char *key, json_t *value)
 {
 	return value && json_object_set_new_nocheck(object, key, value) == 0 ? 0 : -ENOMEM;
@@ -429,7 +429,7 @@ static json_t *tensor_entry(const struct safetensors_tensor *t)
 	return entry;
 }
 
-/* The header as text, to be freed. jansson keeps the order in which keys were put. */
+/* Creates the header's text, which the caller frees. jansson keeps the order of the keys. */
 static char *header_text(const struct safetensors *like)
 {
 	json_t *header = json_object();

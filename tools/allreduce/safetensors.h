@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * safetensors files: a JSON header that names tensors, then their bytes.
+ * safetensors files: a JSON header that describes tensors, followed by their data.
  *
- * The reader trusts nothing in the file: one that opens has tensors that lie within the data, touch
- * each other without gap or overlap, and have the size that their shape says. It never guesses and
- * never repairs. The data is read when it is asked for; a file that was cut off meanwhile is an
- * error then, which is why nothing is mapped. Any thread, one at a time for one file.
+ * The reader does not trust the file. In a file that was opened without an error all tensors are
+ * within the data, touch each other without gap or overlap, and have the size of their shape. The
+ * reader never guesses and never repairs. It reads data on request: if the file was truncated after
+ * opening, the read fails. A mapping could not report this. Any thread, one at a time per file.
  *
  * Source: https://github.com/huggingface/safetensors, "Format".
  */
@@ -19,7 +19,7 @@
 
 struct json_t;
 
-/* One sentence that names the file, the tensor where there is one, and the reason. */
+/* One sentence that names the file, the tensor (if there is one), and the reason. */
 struct safetensors_error {
 	char text[600];
 };
@@ -45,34 +45,37 @@ struct safetensors {
 	struct json_t *metadata;
 };
 
-/* 0, or a negative errno with the reason in `error`: -EINVAL for a malformed file. */
+/*
+ * Opens a file. Returns 0, or a negative errno with the reason in `error`: -EINVAL for a malformed
+ * file.
+ */
 int safetensors_open(
 	const char *path, struct safetensors **ret_file, struct safetensors_error *error);
 
-/* Reads `size` bytes of the data, from `offset` on. 0, or a negative errno: -EINVAL at an end. */
+/* Reads `size` bytes of the data at `offset`. Returns 0 or a negative errno: -EINVAL at the end. */
 int safetensors_read(const struct safetensors *file, uint64_t offset, void *bytes, size_t size,
 	struct safetensors_error *error);
 
 /* NULL is fine. */
 void safetensors_close(struct safetensors *file);
 
-/* NULL when there is none of that name. */
+/* Finds a tensor by name. Returns NULL if there is none. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
 
-/* A string of __metadata__, or NULL. */
+/* Returns a string of __metadata__, or NULL. */
 const char *safetensors_metadata(const struct safetensors *file, const char *key);
 
-/* "F32 [256, 64]", cut off where `size` ends. */
+/* Writes "F32 [256, 64]", truncated to `size` bytes. */
 void safetensors_describe(const struct safetensors_tensor *tensor, char *text, size_t size);
 
 /*
- * Prepares a file (see outfile.h) with the names, shapes, order and metadata of `like` and its own
- * `data`, which has like->data_size bytes. 0 or a negative errno.
+ * Prepares a file (outfile.h) with the names, shapes, order and metadata of `like`, and
+ * like->data_size bytes of `data`. Returns 0 or a negative errno.
  */
 int safetensors_prepare(struct outfile *file, const char *path, const struct safetensors *like,
 	const void *data, struct safetensors_error *error);
 
-/* Prepares and commits it: the file appears whole or not at all. */
+/* Prepares and commits a file: it is written completely or not at all. */
 int safetensors_write(const char *path, const struct safetensors *like, const void *data,
 	struct safetensors_error *error);
 

@@ -7,7 +7,7 @@
 
 #include "tools/common/number.h"
 
-/* What all ranks together come to. */
+/* Totals over all ranks. */
 struct total {
 	uint64_t packets, retransmits, timeouts;
 	double seconds, max_error, max_relative;

@@ -2,14 +2,15 @@
 /*
  * Compares a result with the sum in float64.
  *
- * The bound: summing n numbers x_i of p bits of mantissa (float32: 24), in any order, is off by at
- * most (n - 1) * 2^-p * sum |x_i| (Jeannerod and Rump, "Improved error bounds for inner products in
- * floating-point arithmetic", 2013), as long as nothing overflows. Types of 16 and 8 bits are
- * summed in float32 and then rounded: of two numbers that is the same as rounding once, because 24
- * is at least 2p + 2 (Figueroa, "When is double rounding innocuous?", 1995), and of more it is less
- * than rounding each time. The error is stated relative to sum |x_i|, which is what the inputs of
- * all ranks are read for: relative to the sum itself it has no bound, because inputs may cancel
- * out.
+ * The bound: the sum of n numbers x_i with p bits of mantissa (float32: 24), in any order and
+ * without overflow, has an error of at most (n - 1) * 2^-p * sum |x_i| (Jeannerod and Rump,
+ * "Improved error bounds for inner products in floating-point arithmetic", 2013). Types of 16 and 8
+ * bits are summed in float32 and then rounded. For two numbers this equals a single rounding,
+ * because 24 is at least 2p + 2 (Figueroa, "When is double rounding innocuous?", 1995). For more
+ * numbers the error is smaller than with a rounding after each addition.
+ *
+ * The error is relative to sum |x_i|, for which the inputs of all ranks are read. Relative to the
+ * sum itself there is no bound, because inputs may cancel out.
  */
 #include "tools/allreduce/allreduce.h"
 
@@ -83,7 +84,7 @@ static void compare_element(double result, double expected, double magnitude, st
 	double error = fabs(result - expected);
 	double relative = error == 0 ? 0 : error / magnitude;
 
-	/* Infinities and NaNs in the inputs must come out the same. */
+	/* Infinities and NaNs must be the same in the result. */
 	if (!isfinite(expected) || !isfinite(magnitude)) {
 		if (result == expected || (isnan(result) && isnan(expected)))
 			return;
@@ -95,14 +96,14 @@ static void compare_element(double result, double expected, double magnitude, st
 	report->max_relative = fmax(report->max_relative, relative);
 }
 
-/* A few elements at a time, from all files. */
+/* Some elements of all files. */
 struct chunk {
 	uint8_t input[CHUNK * sizeof(float)]; /* or narrower types */
 	double magnitude[CHUNK];
 	double expected[CHUNK];
 };
 
-/* Element `index` of the inputs' type. */
+/* Returns element `index` of the inputs' type. */
 static double element(const struct reference *reference, const uint8_t *elements, size_t index)
 {
 	size_t size = frl_dtype_size(reference->dtype);

@@ -8,7 +8,7 @@
 #include "tools/common/launch.h"
 #include "tools/common/random.h"
 
-/* Everything that must be alike on all ranks, in the order of `term_names`. */
+/* Everything that must be equal on all ranks, in the order of `term_names`. */
 enum { TERMS = 19 };
 
 static const char *const term_names[TERMS] = { "--op", "--dtype", "--redop", "--wire", "--algo",
@@ -27,7 +27,7 @@ static void fill_terms(const struct bench_options *o, uint64_t terms[TERMS])
 		terms[i] = all[i];
 }
 
-/* Ranks that were started apart may have been started otherwise. */
+/* Checks that all ranks have the same options. Ranks that were started separately may differ. */
 static int agree_on_terms(const struct bench_options *o, struct session *session)
 {
 	struct frl_bootstrap *bootstrap = &session->bootstrap;
@@ -51,7 +51,9 @@ static int agree_on_terms(const struct bench_options *o, struct session *session
 	return 0;
 }
 
-/* All ranks know of the same wrong elements, so all come to the same verdict. */
+/*
+ * Returns the result of the run. All ranks know the number of wrong elements and return the same.
+ */
 static int conclude(const struct bench *b)
 {
 	const struct bench_options *o = b->options;
@@ -85,7 +87,7 @@ int bench_rank(const struct bench_options *options, int rank, const char *job)
 		rc = bench_sweep(&b);
 	if (!rc)
 		verdict = conclude(&b);
-	session_close(&session, rc); /* before the buffers go */
+	session_close(&session, rc); /* before the buffers are freed */
 	bench_check_release(&b);
 	free(b.rows);
 	return rc ? rc : verdict;
@@ -103,7 +105,7 @@ static int run_local(struct bench_options *options)
 		.ranks = options->job.ranks,
 		.rank_main = local_rank,
 		.arg = options,
-		.reports = nothing, /* of no size: rank 0 prints what there is to say */
+		.reports = nothing, /* size 0: rank 0 prints all results */
 	};
 
 	return launch_ranks(&launch);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How far off a result may be that is not exact. With the unit roundoff u, half the distance of 1
- * to the next number: k roundings of a sum are off by ((1 + u)^k - 1) * sum |x_i| at most
+ * Error bounds of results that are not exact. The unit roundoff u is half the distance from 1 to
+ * the next number. k roundings of a sum have an error of at most ((1 + u)^k - 1) * sum |x_i|
  * (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, chapters 3 and 4).
  *
  * SUM			k = n - 1 roundings, in any order.
- * AVG			also the division, and n as the type has it.
- * PROD			k = n - 1 of the product instead of the sum.
- * wires of 16 bits	n roundings to the wire's type: n * u * sum |x_i| * (1 + n * u). MAX and
- *			MIN: one, as the largest of rounded numbers is the largest one rounded.
- * wire int8		once what each rank but one gives and once the result, with the largest of
- *			their blocks: (sum of amax_i + amax of the result) / 254 * (1 + 2^-7) * (1 +
- *			2^-14), see <ferrule/reduce.h>. Where blocks begin is not known here, so it
- *			is the largest of all blocks that could hold the element. MAX and MIN: the
- *			largest error of a rank, and the result's. PROD: factors that are larger by
- *			their errors, and the result's.
+ * AVG			one more for the division, and one for n in the type.
+ * PROD			k = n - 1, of the product instead of the sum.
+ * 16-bit wire types	n roundings to the wire type: n * u * sum |x_i| * (1 + n * u). MAX and
+ *			MIN: one, because rounding keeps the order of numbers.
+ * wire int8		one encoding of each input but one, and one of the result: (sum of
+ *			amax_i + amax of the result) / 254 * (1 + 2^-7) * (1 + 2^-14), see
+ *			<ferrule/reduce.h>. The block borders are unknown here, so amax is the
+ *			largest value of all blocks that may contain the element. MAX and MIN: the
+ *			largest error of an input, plus that of the result. PROD: each factor is
+ *			larger by its error; plus the error of the result.
  *
  * Below the type's normal numbers errors are absolute.
  */
@@ -26,7 +26,7 @@
 #include "tools/bench/layout.h"
 #include "tools/common/number.h"
 
-/* An input as it is summed up: with its scalar. */
+/* Returns an input as it enters the sum, multiplied with its scalar. */
 static long double term(const struct bench_values *v, int rank, size_t place)
 {
 	const uint8_t *at = bench_values_of(v, rank) + place * v->elem_size;
@@ -35,8 +35,10 @@ static long double term(const struct bench_values *v, int rank, size_t place)
 	return v->redop == FRL_PREMUL_SUM ? x * number_decode(v->dtype, v->scalars[rank]) : x;
 }
 
-/* The largest of the blocks that each element could belong to; rows repeat. Windows of twice the
- * width each time. */
+/*
+ * Computes for each element the largest value of all blocks that may contain it; rows repeat. The
+ * window doubles in each step.
+ */
 static void spread(const long double row[], long double largest[])
 {
 	long double of[BENCH_PERIOD];
@@ -57,19 +59,21 @@ static long double roundoff(enum frl_wire wire)
 	return wire == FRL_WIRE_FLOAT16 ? 0x1p-11L : 0x1p-8L;
 }
 
-/* Half of the wire's smallest number. */
+/* Returns half of the smallest number of the wire type. */
 static long double smallest(enum frl_wire wire)
 {
 	return wire == FRL_WIRE_FLOAT16 ? 0x1p-25L : 0x1p-134L;
 }
 
-/* What encoding once does to an element in a block whose largest is `largest`. */
+/*
+ * Returns the error of one encoding of an element, if the largest value of its block is `largest`.
+ */
 static long double block_error(long double largest)
 {
 	return largest / 254 * (1 + 0x1p-7L) * (1 + 0x1p-14L) + 0x1p-126L;
 }
 
-/* `size`: of what is rounded. */
+/* Sums up the ranks' terms. `size` is the size of the rounded values. */
 static void sum_up(
 	const struct bench_values *v, size_t place, long double *ret_result, long double *ret_size)
 {
@@ -100,7 +104,7 @@ static void sum_up(
 
 static long double plain_bound(const struct bench_values *v, long double size)
 {
-	/* Narrow types round twice: to float32, and from there. */
+	/* Narrow types are rounded twice: to float32, then to the type. */
 	long double u = ldexpl(1 + 0x1p-10L, -number_precision(v->dtype));
 	int roundings = v->ranks - 1 + (v->redop == FRL_AVG ? 3 : 0);
 
@@ -108,7 +112,7 @@ static long double plain_bound(const struct bench_values *v, long double size)
 		(roundings + v->ranks) * ldexpl(1, number_min_exponent(v->dtype));
 }
 
-/* `n` encodings to a type with fewer bits, and additions in float32. */
+/* Returns the bound for `n` encodings to a type with fewer bits, and additions in float32. */
 static long double short_bound(const struct bench_values *v, long double size)
 {
 	long double n = v->ranks, u = roundoff(v->wire);
@@ -118,7 +122,7 @@ static long double short_bound(const struct bench_values *v, long double size)
 	return n * u * size * (1 + n * u) + n * smallest(v->wire) + n * 0x1p-23L * size;
 }
 
-/* int8: `row` becomes the errors of the sums before they are encoded for the way back. */
+/* int8: turns `row` into the errors of the sums, before the sums are encoded for distribution. */
 static void fill_block_errors(const struct bench_values *v, long double row[])
 {
 	long double terms[BENCH_PERIOD], near[BENCH_PERIOD], most[BENCH_PERIOD] = { 0 };
@@ -136,12 +140,12 @@ static void fill_block_errors(const struct bench_values *v, long double row[])
 			most[i] = r == 0 ? error : fminl(most[i], error);
 		}
 	}
-	/* One rank, whichever, adds up and does not send its own. */
+	/* The rank that adds up does not encode its own input. It may be any rank. */
 	for (size_t i = 0; i < BENCH_PERIOD; i++)
 		row[i] -= most[i];
 }
 
-/* The same for what is not added. */
+/* Does the same for results that are not sums. */
 static void fill_other_errors(const struct bench_values *v, long double row[])
 {
 	long double terms[BENCH_PERIOD], near[BENCH_PERIOD];

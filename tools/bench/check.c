@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Buffers, what is in them before an operation, and what must be in them afterwards: the result
- * where it belongs, and everything else as it was: the input, gaps between blocks, and the memory
- * in front of and behind each buffer. Before, the place of every element of the result holds one
- * that is wrong, so what was never written is noticed.
+ * Buffers: contents before an operation, and checks after it. The result must be right. All other
+ * memory must be unchanged: the inputs, gaps between blocks, and the memory around each buffer.
+ * Each element of the result holds a wrong value before, so that missing writes are detected.
  */
 #include "tools/bench/bench.h"
 
@@ -18,12 +17,12 @@
 
 enum {
 	PAGE = 4096,
-	GUARD = 64,        /* bytes that are looked at on both sides of a buffer */
-	GUARD_BYTE = 0x5a, /* there, and between blocks */
+	GUARD = 64,        /* bytes checked on each side of a buffer */
+	GUARD_BYTE = 0x5a, /* also between blocks */
 	MAX_COMPLAINTS = 10,
 };
 
-/* A buffer that has a beginning and an end: out of place there are two. */
+/* A buffer; out of place there are two. */
 struct region {
 	uint8_t *at;
 	size_t count; /* elements */
@@ -92,7 +91,7 @@ void bench_check_release(struct bench *b)
 	}
 }
 
-/* Where there is nothing to give, NULL is: a library that touches it is noticed. */
+/* A rank that sends nothing passes NULL, so that an access of the library is detected. */
 void bench_check_place(struct bench *b)
 {
 	const struct bench_layout *l = &b->layout;
@@ -110,7 +109,7 @@ void bench_check_place(struct bench *b)
 	}
 }
 
-/* The buffers that this rank gives; how many. */
+/* Lists the buffers of this rank. Returns their number. */
 static int list_regions(
 	const struct bench *b, const struct bench_slot *slot, struct region regions[2])
 {
@@ -133,7 +132,10 @@ static int list_regions(
 	return n;
 }
 
-/* The elements from `done` on that have no break in the table: where they are in it, how many. */
+/*
+ * Finds the next elements from `done` on that are contiguous in the table. Returns their number and
+ * sets their position.
+ */
 static size_t next_run(const struct bench_segment *segment, size_t done, size_t *ret_place)
 {
 	size_t left = segment->count - done, place = (segment->from + done) % BENCH_PERIOD;
@@ -203,7 +205,7 @@ static void complain(struct bench *b, const char *what)
 		b->layout.in_place ? "in place" : "out of place", what);
 }
 
-/* Results may be off within a bound, inputs not. */
+/* Parameters of a comparison. Results have an error bound, inputs have none. */
 struct look {
 	const char *at;
 	const uint8_t *base;
@@ -230,7 +232,10 @@ static void complain_about(struct bench *b, const struct look *look, size_t inde
 	complain(b, what);
 }
 
-/* `n` elements, without a break in the table from `place` on. */
+/*
+ * Compares `n` elements that are contiguous in the table from `place` on. Returns the number of
+ * wrong ones.
+ */
 static uint64_t count_run(struct bench *b, const struct look *look,
 	const struct bench_segment *segment, size_t done, size_t n, size_t place)
 {
@@ -265,12 +270,14 @@ static uint64_t count_segment(
 	return wrong;
 }
 
-/* The input, but for what the result has taken the place of. */
+/*
+ * Returns the number of changed input elements. In place, the result replaces a part of the input.
+ */
 static uint64_t count_changed(struct bench *b, const struct bench_slot *slot)
 {
 	const struct bench_layout *l = &b->layout;
 	const struct look look = { "input", slot->send, true };
-	size_t first = l->send_count, last = l->send_count; /* of what is replaced */
+	size_t first = l->send_count, last = l->send_count; /* range that the result replaces */
 	uint64_t wrong = 0;
 
 	if (l->in_place && l->recv_count) {
@@ -303,7 +310,7 @@ static uint64_t count_overwritten(struct bench *b, const uint8_t *at, size_t n, 
 	return wrong;
 }
 
-/* Around the buffers, and between blocks. */
+/* Returns the number of changed bytes around the buffers and between blocks. */
 static uint64_t count_guards(struct bench *b, const struct bench_slot *slot)
 {
 	const struct bench_layout *l = &b->layout;
@@ -327,7 +334,7 @@ static uint64_t count_guards(struct bench *b, const struct bench_slot *slot)
 	return wrong;
 }
 
-/* Equal bytes have equal digests; differences by accident are noticed, nobody attacks it. */
+/* Extends a digest by some bytes. It detects accidental differences, not attacks. */
 static uint64_t digest_words(uint64_t digest, const uint8_t *at, size_t size)
 {
 	uint64_t word;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-bench: what goes into the picture of --plot: this run, and earlier ones. */
+/* ferrule-bench: the contents of the picture of --plot: this run, and earlier ones. */
 #include "tools/bench/bench.h"
 
 #include <stdio.h>

@@ -6,8 +6,8 @@
 static const struct {
 	const char *name;
 	bool reduces, has_root, has_in_place;
-	bool is_alike;    /* all ranks have the same result */
-	bool is_per_rank; /* the longer buffer holds `count` elements for each rank */
+	bool is_alike;    /* all ranks receive the same result */
+	bool is_per_rank; /* the longer buffer has `count` elements per rank */
 } ops[BENCH_OPS] = {
 	[FRL_ALLREDUCE] = { "allreduce", true, false, true, true, false },
 	[FRL_REDUCE_SCATTER] = { "reduce_scatter", true, false, true, false, true },
@@ -56,7 +56,7 @@ bool bench_combines(int op, enum frl_dtype dtype, enum frl_op redop, enum frl_wi
 	return wire == FRL_WIRE_SAME || dtype == FRL_FLOAT32;
 }
 
-/* FRL_ALLTOALLV: nothing, the mean, or twice as much. */
+/* FRL_ALLTOALLV: returns 0, the mean count, or twice the mean. */
 static size_t pair_count(size_t count, int from, int to)
 {
 	static const size_t weights[] = { 1, 2, 0 };
@@ -73,7 +73,7 @@ static size_t pair_displ(size_t count, int from, int to)
 	return displ;
 }
 
-/* Received blocks lie in reverse order, with an element between them that belongs to nobody. */
+/* Received blocks are in reverse order, with an unused element between them. */
 static void lay_out_pairs(const struct bench_case *c, int rank, int ranks, struct bench_layout *l)
 {
 	for (int i = ranks - 1; i >= 0; i--) {

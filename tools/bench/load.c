@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ferrule-bench: results that --json has written earlier, to be drawn beside others. The file may
- * be anybody's: what is not understood is refused.
+ * ferrule-bench: reads results of an earlier --json, to be drawn beside others. The file is not
+ * trusted: anything unknown is refused.
  */
 #include "tools/bench/bench.h"
 
@@ -12,7 +12,7 @@
 
 #include <jansson.h>
 
-/* Files are small; a larger one is none of ours. */
+/* Limit for files that ferrule-bench did not write; its own are small. */
 enum { MAX_ROWS = 1000000 };
 
 static const char *op_name(int value)
@@ -40,7 +40,7 @@ static const char *algo_name(int value)
 	return frl_algo_name((enum frl_algo)value);
 }
 
-/* The value of that name, or -1. */
+/* Returns the value with the name under `key`, or -1. */
 static int find(const json_t *row, const char *key, const char *(*name)(int), int n)
 {
 	const char *text = json_string_value(json_object_get(row, key));

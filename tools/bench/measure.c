@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One row's block: check a result, warm up, time iterations back to back, check again. Ranks tell
- * each other their numbers by small allgathers, because the bootstrap is lent to the communicator.
+ * Measures a block of a row: checks a result, warms up, times iterations back to back, checks
+ * again. Ranks exchange their numbers by small allgathers, because the communicator uses the
+ * bootstrap.
  */
 #include "tools/bench/bench.h"
 
@@ -11,15 +12,15 @@
 
 enum {
 	MIN_ITERS = 5,
-	MAX_ITERS = 200000, /* of the shortest: as long as the others, whatever a processor does */
+	MAX_ITERS = 200000, /* limit for short operations */
 	WARM_UP_FACTOR = 4,
-	LATE_US = 1000, /* by which one rank comes later to a barrier that is checked */
+	LATE_US = 1000, /* delay of one rank in the check of a barrier */
 };
 
 static const double seconds_of_iters = 0.2;
-static const double seconds_of_warm_up = 0.01; /* at least, of the last of it */
+static const double seconds_of_warm_up = 0.01; /* the last repetition takes at least this long */
 
-/* What a rank found. Sent between processes as it is. */
+/* The findings of a rank. Sent between processes unchanged. */
 struct verdict {
 	uint64_t wrong;
 	uint64_t first_digest, last_digest;
@@ -31,7 +32,7 @@ int bench_share(struct bench *b, const void *mine, size_t size, void *all)
 	return frl_allgather(b->session->comm, mine, all, size, FRL_UINT8);
 }
 
-/* Where Ferrule is to find what the processor sees there. */
+/* Returns the address for Ferrule that corresponds to a host address in a slot. */
 static uint8_t *data_of(const struct bench_slot *slot, uint8_t *at)
 {
 	return at && slot->gpu.data ? slot->gpu.data + (at - slot->memory) : at;
@@ -59,7 +60,7 @@ void bench_fill_collective(
 	};
 }
 
-/* To the next rank, and from the previous one. */
+/* Starts a SEND to the next rank and a RECV from the previous one. */
 static int start_sendrecv(
 	struct bench *b, const struct frl_collective *collective, struct frl_request **ret_request)
 {
@@ -84,7 +85,7 @@ static int start(struct bench *b, const struct bench_slot *slot, struct frl_requ
 					 : frl_start(b->session->comm, &collective, ret_request);
 }
 
-/* Keeps as many requests in flight as there are slots, or as there is to do. */
+/* Runs `iters` operations, with as many requests in flight as there are slots. */
 static int repeat(struct bench *b, uint64_t iters, double *ret_seconds)
 {
 	struct frl_request *requests[BENCH_IN_FLIGHT];
@@ -111,8 +112,10 @@ static void sleep_us(long us)
 	nanosleep(&time, NULL);
 }
 
-/* Nobody may leave before all have entered. Processes of one host have one clock; on several hosts
- * there is nothing to compare. */
+/*
+ * Checks that no rank leaves the barrier before all have entered. Compares times only on one host,
+ * because hosts have different clocks.
+ */
 static int check_barrier(struct bench *b, struct verdict *verdict)
 {
 	int n = b->options->job.ranks, rc = 0;
@@ -137,7 +140,7 @@ static int check_barrier(struct bench *b, struct verdict *verdict)
 	return rc;
 }
 
-/* One operation in each slot, and what came out. */
+/* Runs and checks one operation in each slot. */
 static int check_once(struct bench *b, struct verdict *verdict)
 {
 	double seconds;
@@ -158,7 +161,7 @@ static int check_once(struct bench *b, struct verdict *verdict)
 	return rc;
 }
 
-/* How long whoever took longest took. */
+/* Repeats on all ranks. Sets *ret_seconds to the time of the slowest rank. */
 static int repeat_together(struct bench *b, uint64_t iters, double *ret_seconds)
 {
 	double seconds = 0, all[MAX_RANKS];
@@ -172,14 +175,17 @@ static int repeat_together(struct bench *b, uint64_t iters, double *ret_seconds)
 	return rc;
 }
 
-/* All ranks must do the same number. A few iterations say little about it when ranks still share
- * a processor, or the memory is new: more of them until they take a while, and the last count. */
+/*
+ * Chooses the number of iterations, equal on all ranks. The first iterations are not
+ * representative: ranks may share a processor, and the memory is new. The number grows until they
+ * take long enough, and the last measurement counts.
+ */
 static int choose_iters(struct bench *b, uint64_t *ret_iters)
 {
 	const struct bench_options *o = b->options;
 	uint64_t n = o->auto_iters && !o->warmup ? 1 : o->warmup;
 	double seconds = 0, iters;
-	int rc = frl_barrier(b->session->comm); /* or the first one waits for who is late */
+	int rc = frl_barrier(b->session->comm); /* or the first iteration waits for late ranks */
 
 	*ret_iters = o->iters;
 	if (!rc && !o->auto_iters)

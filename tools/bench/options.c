@@ -170,7 +170,7 @@ static const char *algo_name(int value)
 	return frl_algo_name((enum frl_algo)value);
 }
 
-/* Whatever the case of letters, and with "-" for "_". */
+/* Compares names without regard to case, and of "-" and "_". */
 static bool is_name(const char *word, const char *name)
 {
 	for (; *word && *name; word++, name++) {
@@ -207,7 +207,7 @@ struct names {
 	const char *option;
 	int n;
 	const char *(*name)(int value);
-	int (*parse)(const char *word); /* -1: none; NULL: the names are all there is */
+	int (*parse)(const char *word); /* returns -1 if unknown; NULL: only listed names */
 };
 
 static const struct names op_names = { "--op", BENCH_OPS, op_name, NULL };
@@ -237,7 +237,7 @@ static int refuse_name(const struct names *names, const char *word)
 	return usage_error("%s '%s': there is %sand all", names->option, word, known);
 }
 
-/* The next word of a list with commas; false: there is none. */
+/* Takes the next word of a list with commas. Returns false at the end. */
 static bool next_word(const char **at, char word[static 64])
 {
 	size_t length;
@@ -294,7 +294,7 @@ static int take_size(const char *name, const char *value, uint64_t *ret_bytes)
 	return usage_error("%s '%s': not a size from 1 to 1024G", name, value);
 }
 
-/* One of two words. */
+/* Parses an option that is one of two words. */
 static int take_word(
 	const char *name, const char *value, const char *yes, const char *no, bool *ret_yes)
 {
@@ -381,12 +381,12 @@ static int take_option(int code, const char *value, struct bench_options *o)
 	case OPT_COMPARE: return take_compared(value, o);
 	case OPT_EXPLAIN: o->explain = true; return 0;
 	case 'q': o->quiet = true; return 0;
-	case '?': return EXIT_USAGE; /* getopt has said it */
+	case '?': return EXIT_USAGE; /* getopt has printed the error */
 	}
 	return take_what(code, value, o);
 }
 
-/* Is there an operation for what was asked? */
+/* Returns whether at least one operation supports the requested combination. */
 static bool has_case(const struct bench_options *o)
 {
 	for (int op = 0; op < BENCH_OPS; op++)
@@ -455,7 +455,7 @@ int bench_parse_options(int argc, char **argv, struct bench_options *o)
 		.sample = 1,
 		.check = true,
 	};
-	argv[0] = program_invocation_short_name; /* getopt says it in messages */
+	argv[0] = program_invocation_short_name; /* getopt prints it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "n:hq", long_options, NULL)) != -1) {
 		if (code == 'h' || code == OPT_VERSION) {
 			fputs(code == 'h' ? help : "ferrule-bench " FERRULE_VERSION "\n", stdout);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ferrule-bench: the rows as a picture, two diagrams one above the other, drawn by gnuplot. Its
- * script, with the numbers in it, goes in by a file without a name, the picture comes back through
- * a pipe: so the file is written like all others, wholly or not at all.
+ * ferrule-bench: draws the rows as two diagrams, one above the other, with gnuplot. The script and
+ * its numbers are in a file without a name. The picture comes back through a pipe, so that the
+ * output file is written completely or not at all.
  */
 #include "tools/bench/bench.h"
 
@@ -24,10 +24,10 @@ enum {
 	MAX_SERIES = 200,
 	N_COLORS = 10,
 	NAME_SIZE = 700,
-	/* Pixels: the diagrams, and beside them the names of the lines. */
+	/* Pixels: the diagrams, and the names of the lines beside them. */
 	DIAGRAM_WIDTH = 850,
 	KEY_LEFT = 870,
-	LETTER_WIDTH = 9, /* more than letters take on average */
+	LETTER_WIDTH = 9, /* more than the average width */
 	SAMPLE_WIDTH = 60,
 	LINE_HEIGHT = 24,
 	TITLE_HEIGHT = 63,
@@ -57,7 +57,7 @@ static const struct bench_block *block_of(const struct bench_row *row)
 	return &row->blocks[row->blocks[0].iters ? 0 : 1];
 }
 
-/* Does it have a place on logarithmic axes? */
+/* Returns whether a row can be drawn on logarithmic axes. */
 static bool is_drawn(const struct bench_row *row)
 {
 	const struct bench_block *block = block_of(row);
@@ -73,12 +73,12 @@ static bool is_one_series(const struct bench_case *a, const struct bench_case *b
 
 /* ---- lines and their names */
 
-/* A line: the rows of a set that differ only in size. */
+/* A line: rows of one set that differ only in size. */
 struct series {
 	const struct bench_results *set;
-	unsigned dash;             /* each set has its own */
-	size_t number;             /* in the set: the colour */
-	const struct bench_row *c; /* the first of them */
+	unsigned dash;             /* by set */
+	size_t number;             /* number within the set; selects the colour */
+	const struct bench_row *c; /* its first row */
 };
 
 struct picture {
@@ -103,7 +103,7 @@ static void find_series(struct picture *p, const struct bench_results *set, unsi
 	}
 }
 
-/* What a line's name consists of; what all lines have in common goes into the title. */
+/* Parts of a line's name. Parts that all lines have in common are in the title. */
 enum field { OF_FILE, OF_OP, OF_DTYPE, OF_REDOP, OF_WIRE, OF_ALGO, OF_ROOT, OF_RANKS, FIELDS };
 
 static void name_field(const struct series *s, enum field field, char text[static 80])
@@ -131,7 +131,9 @@ static void name_field(const struct series *s, enum field field, char text[stati
 	case OF_RANKS: snprintf(text, 80, "%d ranks", s->set->ranks); break;
 	case FIELDS: break;
 	}
-	/* What gnuplot takes for more than text; behind backquotes it would run a program. */
+	/*
+	 * Replace characters with a meaning for gnuplot: it would run a program between backquotes.
+	 */
 	for (char *at = text; *at; at++)
 		if (*at == '"' || *at == '`' || *at == '\\' || (unsigned char)*at < ' ')
 			*at = '?';
@@ -150,7 +152,9 @@ static bool is_common(const struct picture *p, enum field field)
 	return true;
 }
 
-/* The fields that all lines have in common, or those that differ. Returns the name's length. */
+/*
+ * Writes the fields that all lines have in common, or those that differ. Returns the name's length.
+ */
 static int name_series(
 	char name[static NAME_SIZE], const struct picture *p, const struct series *s, bool common)
 {
@@ -188,7 +192,7 @@ static void write_plot(FILE *out, const struct picture *p, int column)
 	fprintf(out, "\n");
 }
 
-/* gnuplot knows no binary units without a gap in front of the plain one. */
+/* Writes labels with binary units. gnuplot's own ones have a gap before the plain unit. */
 static void write_tics(FILE *out)
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
@@ -200,8 +204,10 @@ static void write_tics(FILE *out)
 	fprintf(out, ")\n");
 }
 
-/* Dark enough on white, and told apart also by those who see few colours; so are the points. Lines
- * that share a colour have other points. */
+/*
+ * Sets colours that are dark enough on white and distinct for colour-blind readers; the points
+ * differ too. Lines with the same colour have different points.
+ */
 static void write_style(FILE *out)
 {
 	static const char *const colors[N_COLORS] = { "0072b2", "d55e00", "009e73", "cc79a7",
@@ -214,7 +220,7 @@ static void write_style(FILE *out)
 			"linewidth 1.7\n",
 			i + 1, colors[i % N_COLORS], points[(i + i / N_COLORS) % N_COLORS]);
 	fprintf(out,
-		"set linetype cycle 0\n" /* by default the ninth is the first again */
+		"set linetype cycle 0\n" /* by default the ninth equals the first */
 		"set logscale x 2\n"
 		"set logscale y 10\n"
 		"set format y \"%%g\"\n"
@@ -242,7 +248,7 @@ static void write_data(FILE *out, const struct picture *p)
 	}
 }
 
-/* The picture is as large as the names need. */
+/* Sets a size that has room for all names. */
 static void write_size(FILE *out, const struct picture *p)
 {
 	int width = MIN_WIDTH, height = TITLE_HEIGHT + LINE_HEIGHT * (int)p->n_series;
@@ -268,7 +274,10 @@ static void write_size(FILE *out, const struct picture *p)
 		1 - (double)TITLE_HEIGHT / height, p->n_series);
 }
 
-/* To be freed. NULL: nothing to draw, or no memory. */
+/*
+ * Returns the script, which the caller frees. Returns NULL if there is nothing to draw or no
+ * memory.
+ */
 static char *make_script(const struct picture *p, const char *where)
 {
 	char *script = NULL, title[NAME_SIZE];
@@ -282,7 +291,7 @@ static char *make_script(const struct picture *p, const char *where)
 	name_series(title, p, &p->series[0], true);
 	fprintf(out, "set multiplot layout 2,1 title \"%s%s\" font \"sans,13\"\n", title, where);
 	write_style(out);
-	/* The names once, for both diagrams. */
+	/* List the names once, for both diagrams. */
 	fprintf(out,
 		"set xlabel \"size\"\n"
 		"set ylabel \"bus bandwidth (GB/s)\"\n");
@@ -299,7 +308,7 @@ static char *make_script(const struct picture *p, const char *where)
 	return script;
 }
 
-/* Everything up to the end, to be freed. */
+/* Reads up to the end of the file. The caller frees *ret_bytes. */
 static int read_all(int fd, char **ret_bytes, size_t *ret_size)
 {
 	char buffer[4096];
@@ -338,7 +347,7 @@ static int start_gnuplot(int script, int output, pid_t *ret_pid)
 	return -rc;
 }
 
-/* The picture that gnuplot makes of the script; it says itself what it does not like. */
+/* Runs gnuplot with the script and reads the picture. gnuplot prints its own errors. */
 static int draw(int script, char **ret_picture, size_t *ret_size)
 {
 	int pipe_fds[2], status = 0, rc;

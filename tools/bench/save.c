@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-bench: the rows as JSON and as CSV. tools/README.md describes both. */
+/* ferrule-bench: writes the rows as JSON and as CSV. tools/README.md describes both formats. */
 #include "tools/bench/bench.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static json_t *json_rails(const struct session *s)
 	return rails;
 }
 
-/* NULL: no memory. */
+/* Returns the text, which the caller frees, or NULL without memory. */
 static char *make_json(const struct bench *b)
 {
 	const struct session *s = b->session;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * All cases, in the same order on all ranks: by algorithm (each has a communicator of its own),
- * operation, type, reduction, wire type, root, size.
+ * Runs all cases, in the same order on all ranks: by algorithm (each has a communicator),
+ * operation, type, reduction, wire type, root, and size.
  */
 #include "tools/bench/bench.h"
 
@@ -16,9 +16,9 @@
 
 enum { EXPLANATION = 4000 };
 
-/* What a case differs in from those before it, but for the count. */
+/* Cases that differ only in their count. */
 struct group {
-	struct bench_case c; /* its count is not used */
+	struct bench_case c; /* without its count */
 	bool is_told, is_refused;
 };
 
@@ -38,7 +38,7 @@ static size_t count_of(const struct bench *b, const struct bench_case *c, size_t
 	return bench_count(c->op, c->dtype, o->job.ranks, size);
 }
 
-/* Calls `visit` with every count of a group; sizes that round to the same one are one. */
+/* Calls `visit` with every count of a group, once for sizes that round to the same count. */
 static int for_each_count(struct bench *b, struct group *group, visit_fn visit)
 {
 	const struct bench_options *o = b->options;
@@ -88,7 +88,7 @@ static int for_each_wire(struct bench *b, struct group *group, visit_fn visit)
 			!bench_combines(group->c.op, group->c.dtype, group->c.redop, group->c.wire))
 			continue;
 		rc = for_each_root(b, group, visit);
-		bench_values_free(&b->values); /* they were this group's */
+		bench_values_free(&b->values); /* the values are for one group */
 		b->has_values = false;
 	}
 	return rc;
@@ -106,7 +106,7 @@ static int for_each_redop(struct bench *b, struct group *group, visit_fn visit)
 	return rc;
 }
 
-/* A barrier has no type: it is visited once. */
+/* Visits all groups of an algorithm. A barrier has no type and is visited once. */
 static int for_each_group(struct bench *b, enum frl_algo algo, visit_fn visit)
 {
 	const struct bench_options *o = b->options;
@@ -128,7 +128,7 @@ static int for_each_group(struct bench *b, enum frl_algo algo, visit_fn visit)
 	return rc;
 }
 
-/* ---- what is done with a case */
+/* ---- operations on a case */
 
 static int find_longest(struct bench *b, struct group *group)
 {
@@ -185,8 +185,8 @@ static void explain(const struct bench *b)
 }
 
 /*
- * Is it the algorithm that was asked for? One that cannot do something is replaced by another,
- * which would be measured under the wrong name. All ranks come to the same.
+ * Returns whether the library uses the requested algorithm. It replaces an algorithm that does not
+ * support a case, and the row would then have the wrong name. All ranks return the same.
  */
 static bool is_possible(const struct bench *b)
 {
@@ -223,7 +223,7 @@ static int show_row(struct bench *b, struct group *group, const struct bench_row
 	return keep_row(b, row);
 }
 
-/* One of `sample` cases. All ranks come to the same. */
+/* Selects one of `sample` cases. All ranks return the same. */
 static bool is_sampled(const struct bench *b, const struct bench_case *c)
 {
 	const uint64_t key[] = { b->options->seed, (uint64_t)c->op, c->dtype, c->redop, c->wire,
@@ -255,7 +255,7 @@ static int make_values(struct bench *b)
 	return rc;
 }
 
-/* Once for each group, with the library's word for it. */
+/* Counts a refused case, and prints the library's reason once per group. */
 static void count_refused(struct bench *b, struct group *group)
 {
 	char text[160];
@@ -273,7 +273,7 @@ static int measure_places(struct bench *b, struct group *group, struct bench_row
 	int rc = 0;
 
 	for (int place = 0; place < 2 && !rc; place++) {
-		/* What has no two places is measured in the first block whatever was asked for. */
+		/* Operations without an in-place form are always measured in the first block. */
 		if (bench_op_has_in_place(b->c.op) ? !b->options->places[place] : place == 1)
 			continue;
 		bench_lay_out(&b->c, b->session->rank, b->options->job.ranks, place, &b->layout);

@@ -10,9 +10,9 @@
 #include "tools/common/random.h"
 
 enum {
-	SPECIAL_PLACES = 64, /* one in so many has an infinity or a NaN */
-	MAX_FACTOR = 3,      /* log2 of a factor of PROD */
-	SHARED = -2,         /* in the place of a rank: a number that all of them draw alike */
+	SPECIAL_PLACES = 64, /* one of this many has an infinity or a NaN */
+	MAX_FACTOR = 3,      /* log2 of the largest factor of PROD */
+	SHARED = -2,         /* instead of a rank: a number that all ranks draw */
 };
 
 static uint64_t draw(const struct bench_values *v, int rank, size_t place)
@@ -26,7 +26,7 @@ static uint64_t mask(const struct bench_values *v)
 	return v->elem_size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * v->elem_size) - 1;
 }
 
-/* A whole number; over all ranks their absolute values sum up to `limit` at most. */
+/* Returns a whole number. The absolute values of all ranks sum up to `limit` at most. */
 static long double whole(
 	const struct bench_values *v, int rank, size_t place, uint64_t limit, uint64_t most)
 {
@@ -36,13 +36,16 @@ static long double whole(
 		each = most;
 	if (each)
 		return (long double)(random % (2 * each + 1)) - (long double)each;
-	/* Not enough for every rank: some have 1 or -1, at each place others. */
+	/*
+	 * The limit is below the number of ranks: some ranks have 1 or -1, different ones at each
+	 * place.
+	 */
 	if (((uint64_t)rank + draw(v, SHARED, place)) % n >= limit)
 		return 0;
 	return random & 1 ? 1 : -1;
 }
 
-/* What an exact result of a float may contain besides numbers. */
+/* Returns a special value, which exact results of floats may contain. */
 static long double special(const struct bench_values *v, uint64_t random)
 {
 	if (v->dtype == FRL_FLOAT8_E4M3 || random % 3 == 0)
@@ -54,13 +57,13 @@ static bool is_special(const struct bench_values *v, int rank, size_t place)
 {
 	uint64_t random = draw(v, SHARED, place + BENCH_PERIOD);
 
-	/* One rank, or two: infinities may meet. */
+	/* One rank, or two, so that infinities can meet. */
 	return random % SPECIAL_PLACES == 0 &&
 		((random >> 8) % (uint64_t)v->ranks == (uint64_t)rank ||
 			(random >> 32) % (uint64_t)v->ranks == (uint64_t)rank);
 }
 
-/* The wire's blocks get different scales. */
+/* Give the blocks of the wire type different scales. */
 static long double random_number(const struct bench_values *v, int rank, size_t place)
 {
 	uint64_t random = draw(v, rank, place);
@@ -85,14 +88,17 @@ static long double exact_number(const struct bench_values *v, int rank, size_t p
 		return special(v, draw(v, rank, place));
 	switch (v->redop) {
 	case FRL_AVG:
-		/* Narrow types are divided first, so twice n is the largest; wide ones last. */
+		/*
+		 * Narrow types are divided before summing, so twice n is the largest value; wide
+		 * types after it.
+		 */
 		return (long double)n *
 			whole(v, rank, place, is_wide ? limit / n : limit, is_wide ? limit : 2);
 	case FRL_PREMUL_SUM:
 		return whole(v, rank, place, limit, limit) /
 			number_decode(v->dtype, v->scalars[rank]);
 	case FRL_PROD:
-		/* The smallest numbers go further down than the largest up. */
+		/* The exponents of small numbers reach further than those of large ones. */
 		limit = (uint64_t)number_max_exponent(v->dtype);
 		return ldexpl(draw(v, rank, place) >> 63 ? -1 : 1,
 			(int)whole(v, rank, place, limit, MAX_FACTOR));
@@ -100,7 +106,7 @@ static long double exact_number(const struct bench_values *v, int rank, size_t p
 	}
 }
 
-/* MAX and MIN: everything there is, and more zeros and infinities than bits at random have. */
+/* MAX and MIN: returns any number, with more zeros and infinities than random bits have. */
 static uint64_t any_number(const struct bench_values *v, int rank, size_t place)
 {
 	uint64_t random = draw(v, rank, place), bits = random >> 8 & mask(v);
@@ -147,7 +153,7 @@ static uint64_t input_at(const struct bench_values *v, int rank, size_t place)
 	return number_load(bench_values_of(v, rank) + place * v->elem_size, v->elem_size);
 }
 
-/* The larger of two numbers as C's fmax() has it, with -0 below +0. */
+/* Returns the larger number, as fmax() does, with -0 below +0. */
 static long double larger(long double a, long double b)
 {
 	if (isnan(a) || isnan(b))
@@ -210,7 +216,10 @@ static uint64_t exact_integer(const struct bench_values *v, size_t place)
 	return result / n;
 }
 
-/* Of floats whose average is taken n must be one of their numbers. */
+/*
+ * Returns whether results are exact. An average of floats is exact only if n is a number of the
+ * type.
+ */
 static bool is_exact(const struct bench_values *v)
 {
 	if (v->wire != FRL_WIRE_SAME)
@@ -272,6 +281,6 @@ double bench_values_error(const struct bench_values *v, int source, size_t place
 
 	if (error == 0)
 		return 0;
-	/* What is no number has no error that could be compared. */
+	/* An error that is not a number cannot be compared. */
 	return isfinite(error) ? (double)(error / v->bound[i]) : (double)INFINITY;
 }

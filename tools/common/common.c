@@ -20,7 +20,9 @@ void say_rank(int rank)
 	my_rank = rank;
 }
 
-/* Control characters may come from a file or a peer and would reach the terminal. */
+/*
+ * Removes control characters, which may come from a file or a peer, before they reach the terminal.
+ */
 static void print_line(char *line, size_t size, size_t used)
 {
 	if (used > size - 2)
@@ -29,7 +31,7 @@ static void print_line(char *line, size_t size, size_t used)
 	line[used++] = '\n';
 	fflush(stdout);
 	if (write(STDERR_FILENO, line, used) < 0)
-		return; /* nowhere left to complain */
+		return; /* there is no other place to report this */
 }
 
 static size_t append(char *line, size_t size, size_t used, const char *format, va_list args)
@@ -104,7 +106,7 @@ int usage_error(const char *format, ...)
 
 int finish_output(int status)
 {
-	/* What failed earlier has no errno left. */
+	/* An earlier failed write has no errno left. */
 	if (fflush(stdout))
 		say("cannot write to standard output: %s", strerror(errno));
 	else if (ferror(stdout))
@@ -119,7 +121,7 @@ bool parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret_va
 	unsigned long long value;
 	char *end;
 
-	if (!isdigit((unsigned char)*text)) /* strtoull would take a sign */
+	if (!isdigit((unsigned char)*text)) /* strtoull() accepts a sign */
 		return false;
 	errno = 0;
 	value = strtoull(text, &end, 10);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the tools share: numbers and sizes on the command line, device options, error
- * lines, file name patterns, quantiles. One thread.
+ * Functions that the tools share: numbers and sizes on the command line, device options, error
+ * lines, file name patterns, quantiles. For one thread.
  */
 #ifndef FERRULE_TOOLS_COMMON_COMMON_H
 #define FERRULE_TOOLS_COMMON_COMMON_H
@@ -14,35 +14,44 @@
 
 enum {
 	EXIT_USAGE = 2,
-	MAX_RANKS = 64, /* of the tools, not of Ferrule */
+	MAX_RANKS = 64, /* a limit of the tools, not of Ferrule */
 	MAX_RAILS = 4,
 };
 
-/* Error lines say "rank R" from now on. */
+/* Makes all later error lines contain "rank R". */
 void say_rank(int rank);
 
-/* One line on standard error, in one write so that the lines of several ranks do not mix. */
+/*
+ * Prints one line on standard error with one write(), so that the lines of several ranks do not
+ * mix.
+ */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* As say() followed by what the library says about its latest failure; `rc` is its result. */
+/* Prints as say() does, followed by frl_last_error(), or by the text of `rc` if that is empty. */
 void say_failure(int rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* One line about a bad command line; returns EXIT_USAGE. */
+/* Prints one line about an invalid command line. Returns EXIT_USAGE. */
 int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Flushes standard output. `status` for the process, or a failure where it could not be written. */
+/*
+ * Flushes standard output. Returns `status`, or EXIT_FAILURE if standard output could not be
+ * written.
+ */
 int finish_output(int status);
 
-/* A whole number within [min, max]. */
+/* Parses a whole number within [min, max]. Returns false if `text` is not one. */
 bool parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 
-/* A whole number with an optional suffix K, M or G (powers of 1024), as in 64M or 64MiB. */
+/*
+ * Parses a whole number with an optional suffix K, M or G (powers of 1024), as in 64M or 64MiB.
+ * Returns false if `text` is not one.
+ */
 bool parse_size(const char *text, uint64_t *ret_bytes);
 
-/* "332.0 KiB"; returns `text`. */
+/* Writes a number of bytes as "332.0 KiB". Returns `text`. */
 char *format_bytes(uint64_t bytes, char text[static 16]);
 
-/* Device options, the same in every program. */
+/* Device options, the same in every tool. */
 struct device_rail {
 	const char *fabric; /* or NULL */
 	const char *port, *ip, *gateway;
@@ -50,9 +59,9 @@ struct device_rail {
 
 struct device_options {
 	struct device_rail rails[MAX_RAILS];
-	int n_ports, n_ips, n_fabrics; /* how many of the above are given */
+	int n_ports, n_ips, n_fabrics; /* how many of each are given */
 	int n_rails;                   /* 0: not given */
-	char peer[FRL_HOST_MAX + 1];   /* whom an RDMA NIC is to reach, or "" */
+	char peer[FRL_HOST_MAX + 1];   /* the host that an RDMA NIC must reach, or "" */
 	uint64_t mtu;
 	enum frl_progress progress;
 };
@@ -76,7 +85,7 @@ enum {
 	{"fabric", required_argument, NULL, OPT_FABRIC},                                           \
 	{"mtu", required_argument, NULL, OPT_MTU},                                                 \
 	{"progress", required_argument, NULL, OPT_PROGRESS}
-/* Of programs that can use several. */
+/* Options of tools that can use several devices. */
 #define RAIL_LONG_OPTIONS                                                                          \
 	DEVICE_LONG_OPTIONS,                                                                       \
 	{"rails", required_argument, NULL, OPT_RAILS}
@@ -102,37 +111,50 @@ enum {
 	"Rails that differ: up to 4 times --port with --ip (and --gateway), or --fabric, in the\n" \
 	"same order on all ranks. %r in a port or its address is the rank.\n"
 
-/* Takes one of the options above: 0, or EXIT_USAGE after saying what is wrong with it. */
+/* Takes one of the options above. Returns 0, or EXIT_USAGE after printing what is wrong with it. */
 int device_option(int code, const char *value, struct device_options *options);
 
-/* With whom this process is going to speak, as far as is known: "host", "host:port", "[::1]:port".
- * Of several RDMA NICs it gets the one that leads there. */
+/*
+ * Sets the host that this process will connect to: "host", "host:port" or "[::1]:port". If there
+ * are several RDMA NICs, the process gets the one on the route to that host.
+ */
 void device_peer(struct device_options *options, const char *host);
 
-/* Checks that they fit together, for a program that uses `most` devices: 0 or EXIT_USAGE. */
+/*
+ * Checks that the options fit together, for a tool that uses at most `most` devices. Returns 0 or
+ * EXIT_USAGE.
+ */
 int device_options_check(const struct device_options *options, int most);
 
-/* How many devices there are to be. */
+/* Returns the number of devices to open. */
 int device_count(const struct device_options *options);
 
-/* Is there a port that has the same name on all ranks? */
+/* Returns whether a port has the same name on all ranks. */
 bool device_is_shared(const struct device_options *options);
 
-/* Opens device `number` of that rank, or of no rank (-1); says why when it cannot. 0 or a negative
- * errno. */
+/*
+ * Opens device `number` of rank `rank` (-1: no rank). Prints the reason of a failure. Returns 0 or
+ * a negative errno.
+ */
 int device_options_open(
 	const struct device_options *options, int number, int rank, struct frl_device **ret_device);
 
 uint64_t now_ns(void);
 
-/* The smallest value that at least the share `q` of the values does not exceed. Sorted input. */
+/*
+ * Returns the smallest value that at least the share `q` of the values does not exceed. The values
+ * must be sorted.
+ */
 double quantile(const double sorted[], size_t n, double q);
 void sort_doubles(double values[], size_t n);
 
-/* `pattern` with each "%r" replaced by the rank; to be freed. NULL: no memory. */
+/*
+ * Returns `pattern` with each "%r" replaced by the rank; the caller frees it. Returns NULL if there
+ * is no memory.
+ */
 char *path_of_rank(const char *pattern, int rank);
 
-/* Makes the folders above the last component of `path`. 0 or a negative errno. */
+/* Creates the folders above the last component of `path`. Returns 0 or a negative errno. */
 int make_folders(const char *path);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The device options of the example programs. A program that can use several devices at once, its
- * rails, takes --port, --ip, --gateway and --fabric several times.
+ * Device options of the tools. A tool that can use several devices (rails) accepts --port, --ip,
+ * --gateway and --fabric several times.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static int take_ip(const char *value, struct device_options *o)
 	return 0;
 }
 
-/* Of the --port before it: not every port has one. */
+/* Adds a gateway to the --port before it. A port may have none. */
 static int take_gateway(const char *value, struct device_options *o)
 {
 	struct device_rail *rail = &o->rails[o->n_ports > 0 ? o->n_ports - 1 : 0];
@@ -119,7 +119,10 @@ static bool has_gateway(const struct device_options *o)
 	return false;
 }
 
-/* "verbs:mlx5_0": it has the addresses that the kernel has given it, and several processes. */
+/*
+ * Returns whether the port is hardware, such as "verbs:mlx5_0". It uses the addresses that the
+ * kernel has assigned to it, and several processes can share it.
+ */
 static bool is_hardware(const char *port)
 {
 	return strcmp(port, "verbs") == 0 || strncmp(port, "verbs:", 6) == 0;
@@ -133,7 +136,7 @@ static bool all_are_hardware(const struct device_options *o)
 	return true;
 }
 
-/* Each port has its address; only hardware can do without. */
+/* Checks that each port has an address. Hardware does not need one. */
 static int check_addresses(const struct device_options *o)
 {
 	if (o->n_ports == o->n_ips || (o->n_ips == 0 && all_are_hardware(o)))
@@ -175,7 +178,7 @@ void device_peer(struct device_options *options, const char *host)
 	options->peer[len] = '\0';
 }
 
-/* With %r replaced, where a rank is given; to be freed. NULL stays NULL. */
+/* Replaces %r if there is a rank. The caller frees *ret_name. NULL stays NULL. */
 static int name_of_rank(const char *pattern, int rank, char **ret_name)
 {
 	*ret_name = NULL;
@@ -185,7 +188,10 @@ static int name_of_rank(const char *pattern, int rank, char **ret_name)
 	return *ret_name ? 0 : -ENOMEM;
 }
 
-/* The NIC that leads to the peer; or any, for the peer's name may be on a network without one. */
+/*
+ * Opens the NIC on the route to the peer. Falls back to any NIC, because the peer's name may belong
+ * to a network without one.
+ */
 static int open_for_peer(const struct device_options *options, struct frl_device_config *config,
 	struct frl_device **ret_device)
 {
@@ -199,7 +205,7 @@ static int open_for_peer(const struct device_options *options, struct frl_device
 	return rc ? frl_device_open(config, ret_device) : 0;
 }
 
-/* Nothing will arrive until it has: whoever waits is to know why. */
+/* Warns of a port without a link: no packet arrives there until it has one. */
 static void check_carrier(const char *name, struct frl_device *device)
 {
 	struct frl_device_attr attr;
@@ -236,9 +242,11 @@ static bool begins_with(const char *line, const char *word)
 	return strncmp(line, word, strlen(word)) == 0;
 }
 
-/* Warnings and errors that no call reports, with the program's name in front. DPDK's own lines are
- * about its inside; what matters of them is in the errors of calls. Ranks share
- * settings as a rule: rank 0 alone warns of them. */
+/*
+ * Prints warnings and errors that no call returns. Skips lines of DPDK: they are about its
+ * internals, and errors of calls contain what matters. Ranks usually share their settings, so only
+ * rank 0 warns of them.
+ */
 static void say_line(enum frl_log_level level, const char *line, void *arg)
 {
 	const bool *is_first = arg;
@@ -250,7 +258,7 @@ static void say_line(enum frl_log_level level, const char *line, void *arg)
 int device_options_open(
 	const struct device_options *options, int number, int rank, struct frl_device **ret_device)
 {
-	/* Those that --rails asks for are alike. */
+	/* Devices of --rails have the same options. */
 	const struct device_rail *rail = &options->rails[options->n_rails > 0 ? 0 : number];
 	static bool is_first;
 	struct frl_device_config config;
@@ -261,14 +269,14 @@ int device_options_open(
 		rc = name_of_rank(rail->ip, rank, &ip);
 	if (rc)
 		say("no memory");
-	/* Before the first one, as frl_set_log() asks for. */
+	/* frl_set_log() must be called before the first device is opened. */
 	if (number == 0) {
 		is_first = rank <= 0;
 		frl_set_log(say_line, FRL_LOG_WARNING, &is_first);
 	}
 	frl_device_config_init(&config);
 	if (rail->port) {
-		config.fabric = NULL; /* FRL_FABRIC is for those who say nothing */
+		config.fabric = NULL; /* FRL_FABRIC is the default for runs without options */
 		config.port = port;
 		config.ip = ip;
 		config.gateway = rail->gateway;

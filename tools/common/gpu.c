@@ -14,7 +14,9 @@ enum {
 	STREAM_NON_BLOCKING = 1, /* CU_STREAM_NON_BLOCKING */
 };
 
-/* As cuda.h declares them; names with a suffix are those behind its macros. */
+/*
+ * Declared as in cuda.h. A suffix in a symbol's name is the version that cuda.h selects by a macro.
+ */
 typedef unsigned long long device_address;
 #define DRIVER_CALLS(X)                                                                           \
 	X(cuInit, "cuInit", (unsigned flags))                                                     \
@@ -91,7 +93,7 @@ static int find_calls(void *library)
 	return 0;
 }
 
-/* When the process ends: what is left with the driver then is the library's. */
+/* At the end of the process only memory of the library is still allocated in the driver. */
 static void give_back(void)
 {
 	for (int i = 0; i < cuda.n; i++) {
@@ -102,7 +104,7 @@ static void give_back(void)
 	}
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static int load(void)
 {
 	void *library;
@@ -133,7 +135,7 @@ static int load(void)
 	return 0;
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static int open_gpu(int gpu)
 {
 	int rc = load();
@@ -247,7 +249,7 @@ void gpu_stream_destroy(int gpu, void *stream)
 {
 	if (!stream || enter(gpu))
 		return;
-	/* Copies may be under way, of an operation that has failed: their memory goes next. */
+	/* Copies of a failed operation may still be in progress, and their memory is freed next. */
 	cuda.cuStreamSynchronize(stream);
 	cuda.cuStreamDestroy(stream);
 	leave();
@@ -264,7 +266,7 @@ int gpu_give_later(const struct gpu_memory *memory, void *stream)
 	return rc ? failed(rc, "cannot copy to the GPU") : 0;
 }
 
-/* One stream for each GPU: copies of several threads wait for each other, which does no harm. */
+/* One stream per GPU: copies of several threads wait for each other, which is acceptable here. */
 static int copy_stream(int gpu, void **ret_stream)
 {
 	int rc = 0;

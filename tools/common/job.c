@@ -38,7 +38,7 @@ int job_option(int code, const char *value, struct job_options *options)
 	return device_option(code, value, &options->device);
 }
 
-/* Nobody has said which rank this is, or of how many: a launcher has. */
+/* Gets rank and number of ranks from the launcher if no option gives them. */
 static int find_launch(struct job_options *options)
 {
 	int rc = frl_launch_detect(&options->launch);
@@ -58,7 +58,7 @@ static int find_launch(struct job_options *options)
 	return 0;
 }
 
-/* The host where the ranks meet is one of them, as a rule. */
+/* Sets the peer's host. The ranks usually meet on a host of the job. */
 static void note_peer(struct job_options *options)
 {
 	const char *at = options->job ? strrchr(options->job, '@') : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which ranks this process is or starts: the options of ferrule-allreduce and ferrule-bench about
- * that, or the launcher's word. One thread.
+ * The ranks that this process is, or starts: options of ferrule-allreduce and ferrule-bench, or
+ * values of the launcher. For one thread.
  */
 #ifndef FERRULE_TOOLS_COMMON_JOB_H
 #define FERRULE_TOOLS_COMMON_JOB_H
@@ -13,11 +13,11 @@
 
 struct job_options {
 	int ranks;
-	int rank;         /* -1: this process starts them all */
-	const char *job;  /* or NULL: ranks are started here, or by a launcher */
-	bool may_be_none; /* ranks: there is work for no rank as well */
+	int rank;         /* -1: this process starts all ranks */
+	const char *job;  /* NULL: this process or a launcher starts the ranks */
+	bool may_be_none; /* the tool also has work without ranks */
 	bool is_launched;
-	struct frl_launch launch; /* then; rank and ranks are its */
+	struct frl_launch launch; /* if is_launched; has `rank` and `ranks` */
 	struct device_options device;
 };
 
@@ -39,16 +39,16 @@ enum { OPT_RANK = OPT_OWN, OPT_JOB, OPT_BEYOND_JOB };
 	"                      (ferruled) of HOST; without HOST by this machine's\n"          \
 	"\n" RAIL_HELP
 
-/* Takes one of the options above: 0, or EXIT_USAGE after saying what is wrong with it. */
+/* Takes one of the options above. Returns 0, or EXIT_USAGE after printing what is wrong with it. */
 int job_option(int code, const char *value, struct job_options *options);
 
 /*
- * When all options have been taken: asks the launcher where there is no -n, and checks that they
- * fit together. 0 or EXIT_USAGE.
+ * Completes the options after the last one was taken: gets rank and ranks from the launcher if
+ * there is no -n, and checks that the options fit together. Returns 0 or EXIT_USAGE.
  */
 int job_options_finish(struct job_options *options);
 
-/* Options with a value, as job_option(). */
+/* Parse options with a value. They return as job_option() does. */
 int option_number(
 	const char *name, const char *value, uint64_t min, uint64_t max, uint64_t *ret_number);
 int option_path(const char *name, const char *value, const char **ret_path);

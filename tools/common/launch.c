@@ -19,7 +19,7 @@
 
 #include "tools/common/common.h"
 
-/* The library notices a dead rank within 3 s; whoever is there after that hangs. */
+/* The library detects a dead rank within 3 s. A rank that lives longer hangs. */
 static const uint64_t grace_after_failure_ns = 5000000000u;
 static const uint64_t grace_after_signal_ns = 2000000000u;
 
@@ -27,7 +27,7 @@ enum { STAND_IN_MS = 1000 };
 
 struct child {
 	pid_t pid;  /* 0: none, or reaped */
-	int report; /* read end of its pipe */
+	int report; /* read end of the pipe for its report */
 	bool failed;
 };
 
@@ -38,14 +38,14 @@ struct job {
 	struct sigaction original_sigchld;
 	struct child children[MAX_RANKS];
 	int alive;
-	int signal;           /* that ended the job */
-	uint64_t deadline_ns; /* for the ranks that are left; 0: none */
+	int signal;           /* the signal that ended the job */
+	uint64_t deadline_ns; /* when ranks that still run are killed; 0: never */
 	bool failed;
 	bool stands_in;
-	struct frl_bootstrap stand_in; /* for a rank that has ended */
+	struct frl_bootstrap stand_in; /* joined in place of a rank that has ended */
 };
 
-/* No other job has this name, whoever else starts one. */
+/* Chooses a random name, different from those of other jobs. */
 static int choose_name(struct job *job)
 {
 	uint64_t name[2];
@@ -59,7 +59,8 @@ static int choose_name(struct job *job)
 
 static bool write_report(int fd, const void *report, size_t size)
 {
-	return size == 0 || write(fd, report, size) == (ssize_t)size; /* atomic up to PIPE_BUF */
+	return size == 0 ||
+		write(fd, report, size) == (ssize_t)size; /* atomic for up to PIPE_BUF bytes */
 }
 
 __attribute__((noreturn)) static void run_child(
@@ -69,7 +70,7 @@ __attribute__((noreturn)) static void run_child(
 	char report[PIPE_BUF] = { 0 };
 	int status;
 
-	/* The parent may have died before prctl took effect; then nobody sends the signal. */
+	/* If the parent died before prctl() took effect, no signal is sent. */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(EXIT_FAILURE);
@@ -110,7 +111,9 @@ static int start_child(struct job *job, int rank)
 	return 0;
 }
 
-/* Only processes that are ours and not reaped, so their numbers cannot belong to another. */
+/*
+ * Signals only children that were not reaped: their process ids cannot belong to other processes.
+ */
 static void kill_children(const struct job *job, int sig)
 {
 	for (int i = 0; i < job->launch->ranks; i++)
@@ -125,22 +128,22 @@ static void set_deadline(struct job *job, uint64_t grace_ns)
 }
 
 /*
- * Whoever has joined learns from the daemon that a rank has ended, but not of one that never got so
- * far. This process then joins in its place and gives up, and stays until all have ended, so that
- * those who come later learn it too. There was no thread of the library here before: all ranks have
- * been forked.
+ * Joins the job in place of a rank that ended before it had joined, and aborts. The daemon reports
+ * only the end of ranks that have joined; without this the others would wait. The replacement stays
+ * until all ranks have ended, so that ranks that join later are notified too. The process has no
+ * thread of the library before this call, because all ranks were forked already.
  */
 static void stand_in_for(struct job *job, int rank)
 {
 	if (job->stands_in || job->alive == 0)
 		return;
 	if (frl_bootstrap_join(job->name, rank, job->launch->ranks, STAND_IN_MS, &job->stand_in))
-		return; /* it had joined; or there is no daemon, and the others know that as well */
+		return; /* the rank had joined, or there is no daemon: all ranks fail */
 	job->stands_in = true;
 	job->stand_in.abort(job->stand_in.ctx, "its process ended before it had joined");
 }
 
-/* A rank that exits with a status has said why itself. */
+/* Records the end of a rank. A rank that exits with a status has printed the reason itself. */
 static void child_ended(struct job *job, int rank, int status)
 {
 	struct child *child = &job->children[rank];
@@ -204,7 +207,7 @@ static void wait_for_children(struct job *job)
 	}
 }
 
-/* Non-blocking: a child that was killed may have left a part, or nothing. */
+/* Reads without blocking: a killed child may have written a part of its report, or nothing. */
 static bool read_report(int fd, uint8_t *report, size_t size)
 {
 	size_t used = 0;
@@ -249,7 +252,7 @@ static int start_all(struct job *job)
 		say("no random numbers from the kernel");
 		return rc;
 	}
-	fflush(NULL); /* or the children print it again */
+	fflush(NULL); /* or each child prints the buffered output again */
 	for (int i = 0; i < job->launch->ranks && !rc; i++)
 		rc = start_child(job, i);
 	if (rc)
@@ -262,14 +265,14 @@ static void watch_signals(struct job *job)
 	static const int ends[] = { SIGINT, SIGTERM, SIGHUP };
 	const struct sigaction usual = { .sa_handler = SIG_DFL };
 
-	/* Whoever started us may ignore SIGCHLD; then there would be neither signal nor status. */
+	/* If the parent of this process ignores SIGCHLD, there is neither a signal nor a status. */
 	sigaction(SIGCHLD, &usual, &job->original_sigchld);
 	sigemptyset(&job->watched);
 	sigaddset(&job->watched, SIGCHLD);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
 		struct sigaction action;
 
-		/* Ignored stays ignored, as nohup wants it. */
+		/* Keep ignored signals ignored, for nohup. */
 		if (!sigaction(ends[i], NULL, &action) && action.sa_handler != SIG_IGN)
 			sigaddset(&job->watched, ends[i]);
 	}

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const struct {
-	int exponent, mantissa; /* bits; 0: no float */
+	int exponent, mantissa; /* bits; 0: not a float */
 } formats[FRL_DTYPES] = {
 	[FRL_FLOAT16] = { 5, 10 },
 	[FRL_FLOAT32] = { 8, 23 },
@@ -57,7 +57,7 @@ int64_t number_extend(enum frl_dtype dtype, uint64_t bits)
 {
 	unsigned unused = 64 - 8 * (unsigned)frl_dtype_size(dtype);
 
-	/* Up to the top and back: the shift of a negative number keeps its sign. */
+	/* Shift up, then down: the arithmetic shift extends the sign. */
 	if (number_is_signed(dtype))
 		return (int64_t)(bits << unused) >> unused;
 	return (int64_t)(bits << unused >> unused);
@@ -80,7 +80,7 @@ int number_min_exponent(enum frl_dtype dtype)
 
 int number_max_exponent(enum frl_dtype dtype)
 {
-	/* Without infinities the last exponent is one of numbers. */
+	/* Types without infinities use the last exponent for numbers. */
 	return bias(dtype) + (dtype == FRL_FLOAT8_E4M3);
 }
 
@@ -119,7 +119,7 @@ uint64_t number_encode(enum frl_dtype dtype, long double value)
 	if (value < ldexpl(1, number_min_exponent(dtype) + mantissa_bits)) /* zero and denormals */
 		return sign | (uint64_t)ldexpl(value, -number_min_exponent(dtype));
 	frexpl(value, &exponent);
-	/* The hidden one adds 1 to the exponent. */
+	/* The hidden bit adds 1 to the exponent. */
 	return sign |
 		(((uint64_t)(exponent - 2 + bias(dtype)) << mantissa_bits) +
 			(uint64_t)ldexpl(value, mantissa_bits + 1 - exponent));

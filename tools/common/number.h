@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ferrule-bench: elements of any type as bits and as numbers. Written for the checks of the
- * benchmark, so it shares nothing with the library's conversions. Pure.
+ * Elements of any type as bits and as numbers. This code checks the library's conversions and
+ * therefore shares nothing with them. Pure functions.
  */
 #ifndef FERRULE_TOOLS_COMMON_NUMBER_H
 #define FERRULE_TOOLS_COMMON_NUMBER_H
@@ -12,29 +12,32 @@
 
 #include <ferrule/reduce.h>
 
-/* The `size` bytes of an element (1, 2, 4 or 8), as a number in this machine's byte order. */
+/* Load and store the `size` bytes of an element (1, 2, 4 or 8) as a number in host byte order. */
 uint64_t number_load(const void *at, size_t size);
 void number_store(void *at, size_t size, uint64_t bits);
 
 bool number_is_float(enum frl_dtype dtype);
 bool number_is_signed(enum frl_dtype dtype);
 
-/* Integers: the value, extended to 64 bits as the type's signedness asks. */
+/* Extends an integer to 64 bits, with its sign if the type is signed. */
 int64_t number_extend(enum frl_dtype dtype, uint64_t bits);
 
-/* Bits of the mantissa with the hidden one. Floats only, as everything below. */
+/*
+ * Returns the bits of the mantissa, including the hidden one. This function and all below are for
+ * floats only.
+ */
 int number_precision(enum frl_dtype dtype);
 
-/* log2 of the smallest number above 0 and of the largest power of two. */
+/* Return log2 of the smallest positive number, and of the largest power of two. */
 int number_min_exponent(enum frl_dtype dtype);
 int number_max_exponent(enum frl_dtype dtype);
 
 long double number_decode(enum frl_dtype dtype, uint64_t bits);
 
-/* `value` must be a number of the type, or NaN, which gives the type's canonical one. */
+/* Encodes a number of the type. NaN gives the type's canonical NaN. */
 uint64_t number_encode(enum frl_dtype dtype, long double value);
 
-/* The next number of the type towards zero; `value` is within the type's range. */
+/* Rounds `value`, which must be in the type's range, to a number of the type, toward zero. */
 long double number_truncate(enum frl_dtype dtype, long double value);
 
 #endif

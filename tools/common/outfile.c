@@ -36,7 +36,7 @@ static int write_parts(int fd, const struct outfile_part parts[], int n)
 	return rc;
 }
 
-/* A temporary file is private to its owner; the result gets the mode that open() would give. */
+/* Returns the mode that open() would give: temporary files are private to their owner. */
 static mode_t usual_mode(void)
 {
 	mode_t mask = umask(0);
@@ -45,7 +45,7 @@ static mode_t usual_mode(void)
 	return 0666 & ~mask;
 }
 
-/* The length of the folder's name, with the slash; 0 for the working directory. */
+/* Returns the length of the folder's name, with the slash; 0: the working directory. */
 static int folder_length(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -53,7 +53,7 @@ static int folder_length(const char *path)
 	return slash ? (int)(slash + 1 - path) : 0;
 }
 
-/* Without it the name may be lost in a power cut; some file systems cannot, which is no failure. */
+/* Makes the rename durable. Some file systems do not support this, which is no failure. */
 static void sync_folder(const char *path)
 {
 	int folder = folder_length(path);
@@ -67,7 +67,7 @@ static void sync_folder(const char *path)
 	free(name);
 }
 
-/* The name that `path` leads to, whether there is a file of that name or not. To be freed. */
+/* Follows symbolic links from `path`. The target need not exist. The caller frees *ret_target. */
 static int follow_links(const char *path, char **ret_target)
 {
 	char *at = strdup(path), link[PATH_MAX];
@@ -76,7 +76,7 @@ static int follow_links(const char *path, char **ret_target)
 		ssize_t n = readlink(at, link, sizeof(link) - 1);
 		char *next = NULL;
 
-		if (n < 0) { /* no link, or nothing there */
+		if (n < 0) { /* not a link, or no such file */
 			*ret_target = at;
 			return 0;
 		}
@@ -92,7 +92,7 @@ static int follow_links(const char *path, char **ret_target)
 	return -ELOOP;
 }
 
-/* Is this the file that standard output goes to already? Then one must not overwrite the other. */
+/* Returns whether standard output goes to this file. It must then not be replaced. */
 static bool is_stdout(const struct stat *st)
 {
 	struct stat out;
@@ -100,14 +100,17 @@ static bool is_stdout(const struct stat *st)
 	return !fstat(STDOUT_FILENO, &out) && out.st_dev == st->st_dev && out.st_ino == st->st_ino;
 }
 
-/* Opens what is to be written to as it is; -ENOENT when `path` is to be made or replaced. */
+/*
+ * Opens a file that is written directly. Returns -ENOENT if `path` is a regular file, or does not
+ * exist.
+ */
 static int open_special(const char *path)
 {
 	struct stat st;
 	int fd;
 
 	if (stat(path, &st))
-		return -ENOENT; /* or some other reason, which making the file will meet too */
+		return -ENOENT; /* creating the file reports other reasons */
 	if (S_ISDIR(st.st_mode))
 		return -EISDIR;
 	if (is_stdout(&st)) {

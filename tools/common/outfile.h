@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Writes a file wholly or not at all: to a temporary file in the same folder, which takes the name
- * only once everything is on disk. A symbolic link stays, what it points to is replaced. What is no
- * regular file (a FIFO, /dev/null) is not replaced but written to, and a folder is refused.
+ * Writes a file completely or not at all. The contents go to a temporary file in the same folder,
+ * which is renamed once all data is on disk. A symbolic link stays, and its target is replaced. A
+ * file that is not regular (a FIFO, /dev/null) is written directly. A folder is refused.
  *
- * Signals that end the process wait while there is a temporary file. One thread.
+ * Signals that end the process are blocked while a temporary file exists. For one thread.
  */
 #ifndef FERRULE_TOOLS_COMMON_OUTFILE_H
 #define FERRULE_TOOLS_COMMON_OUTFILE_H
@@ -18,28 +18,28 @@ struct outfile_part {
 	size_t size;
 };
 
-/* Contents that are complete and wait for their name; all zero: nothing waits. */
+/* A complete temporary file that waits for its rename. All zero: none. */
 struct outfile {
 	char *target;
-	char *temporary; /* NULL: written in place, there is nothing left to do */
+	char *temporary; /* NULL: the file was written directly */
 	sigset_t signals;
 	bool pending;
 };
 
-/* 0 or a negative errno; then nothing of the new contents is left and the old file is as it was. */
+/* Writes a file. Returns 0, or a negative errno; the old file is then unchanged. */
 int outfile_write(const char *path, const struct outfile_part parts[], int n);
 
 /*
- * The same in two steps, for those who can tell only later whether the file is wanted: when
- * outfile_prepare() returns 0, outfile_commit() or outfile_discard() must follow, soon and in the
- * same thread. What is no regular file is written to at once.
+ * Write a file in two steps, if the decision comes after the data. If outfile_prepare() returns 0,
+ * call outfile_commit() or outfile_discard() soon, in the same thread. A file that is not regular
+ * is written by outfile_prepare().
  */
 int outfile_prepare(
 	struct outfile *file, const char *path, const struct outfile_part parts[], int n);
 int outfile_commit(struct outfile *file);
-void outfile_discard(struct outfile *file); /* also of nothing */
+void outfile_discard(struct outfile *file); /* an all-zero struct is fine */
 
-/* Could a file be written there? Changes nothing. 0 or a negative errno. */
+/* Checks whether a file can be written, and changes nothing. Returns 0 or a negative errno. */
 int outfile_check(const char *path);
 
 #endif

@@ -8,7 +8,7 @@ static bool is_c0(unsigned char c)
 	return c < ' ' || c == 0x7f;
 }
 
-/* U+0080 to U+009F: some terminals take them for the start of a sequence, as ESC [ is. */
+/* U+0080 to U+009F: some terminals start an escape sequence with them, as with ESC [. */
 static bool is_c1(unsigned char first, unsigned char second)
 {
 	return first == 0xc2 && second >= 0x80 && second <= 0x9f;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ferrule-train: random numbers that every rank and every machine draws alike, and digests made of
- * the same mixing function. Whole numbers and exactly rounded operations only.
+ * Random numbers that are the same on every rank and machine, and digests from the same mixing
+ * function. Uses only integers and exactly rounded operations.
  *
  * Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014
  * (SplitMix64).
@@ -23,7 +23,7 @@ static inline uint64_t train_mix(uint64_t value)
 	return value ^ (value >> 31);
 }
 
-/* Streams of one seed have nothing to do with each other. */
+/* Streams of one seed are independent of each other. */
 static inline struct train_random train_random_init(uint64_t seed, uint64_t stream)
 {
 	return (struct train_random){ .state = train_mix(seed) + train_mix(~stream) };
@@ -35,19 +35,22 @@ static inline uint64_t train_random_next(struct train_random *random)
 	return train_mix(random->state);
 }
 
-/* Within [0, bound). The bias is below bound / 2^32: none that a shuffle could show. */
+/*
+ * Returns a number in [0, bound). The bias is below bound / 2^32, too small to matter for a
+ * shuffle.
+ */
 static inline uint32_t train_random_below(struct train_random *random, uint32_t bound)
 {
 	return (uint32_t)((train_random_next(random) >> 32) * bound >> 32);
 }
 
-/* Uniform within [-1, 1): the 24 bits of a float32, without rounding. */
+/* Returns a number in [-1, 1), uniform: the 24 bits of a float32, without rounding. */
 static inline float train_random_uniform(struct train_random *random)
 {
 	return (float)(train_random_next(random) >> 40) * 0x1p-23f - 1;
 }
 
-/* Equal bytes have equal digests; differences by accident are noticed, nobody attacks it. */
+/* Extends a digest by some bytes. It detects accidental differences, not attacks. */
 static inline uint64_t train_digest(uint64_t digest, const void *bytes, size_t size)
 {
 	const uint8_t *at = bytes;

@@ -22,7 +22,10 @@ int session_join(struct session *session, const char *job)
 		return rc;
 	}
 	session->joined = true;
-	/* Before anything that waits for others: a port that cannot be opened is said at once. */
+	/*
+	 * Open devices before waiting for other ranks, so that a port that cannot be opened is
+	 * reported at once.
+	 */
 	for (int i = 0; i < device_count(&options->device) && !rc; i++) {
 		rc = device_options_open(
 			&options->device, i, session->rank, &session->devices[session->n_devices]);
@@ -67,7 +70,7 @@ void session_stats(const struct session *session, struct frl_stats *ret_stats)
 {
 	uint64_t *sums = (uint64_t *)ret_stats;
 
-	/* Nothing but counters, of one type. */
+	/* All fields are counters of one type. */
 	memset(ret_stats, 0, sizeof(*ret_stats));
 	for (int i = 0; i < session->n_devices; i++) {
 		struct frl_stats one;
@@ -78,7 +81,7 @@ void session_stats(const struct session *session, struct frl_stats *ret_stats)
 	}
 }
 
-/* Who fails because it hears nothing of the others any more is told why that is. */
+/* Prints why the ranks cannot reach each other, if the service that connects them has failed. */
 static void explain_loss(const struct session *session)
 {
 	int gone = 0;

@@ -9,7 +9,7 @@
 
 #include "tools/common/job.h"
 
-/* One rank's place in the job. */
+/* One rank of the job. */
 struct session {
 	const struct job_options *options;
 	int rank;
@@ -22,24 +22,24 @@ struct session {
 	struct frl_comm *comm;
 };
 
-/* All of these say what is wrong themselves and return 0 or a negative errno. */
+/* These functions print what failed and return 0 or a negative errno. */
 
-/* Joins the others and opens the devices. `job` NULL: as the launcher says. */
+/* Joins the job and opens the devices. `job` NULL: the job of the launcher. */
 int session_join(struct session *session, const char *job);
 
-/* Makes the communicator; the bootstrap is lent to it until session_disconnect(). */
+/* Creates the communicator. It uses the bootstrap alone until session_disconnect(). */
 int session_connect(struct session *session);
-/* The same with other algorithms than FRL_ALGO says; NULL: as that says. */
+/* Creates the communicator with other algorithms than FRL_ALGO; NULL: with those of FRL_ALGO. */
 int session_connect_with(struct session *session, const char *algos);
 void session_disconnect(struct session *session);
 
-/* The counters of all devices together. */
+/* Adds up the counters of all devices. */
 void session_stats(const struct session *session, struct frl_stats *ret_stats);
 
-/* Tells the other ranks that this one fails, once. */
+/* Notifies the other ranks, once, that this rank fails. */
 void session_give_up(struct session *session);
 
-/* `rc`: how this rank fared; not 0 gives up. */
+/* Ends the session. `rc` is the result of this rank: a failure is reported to the other ranks. */
 void session_close(struct session *session, int rc);
 
 #endif

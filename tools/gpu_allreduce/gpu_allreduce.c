@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu_allreduce: the least that it takes to add up tensors that lie in GPU memory. Ranks are
- * threads of one process that share GPU 0, or with a name of a job as fourth argument this process
- * is one rank of several, which may have a GPU each:
+ * gpu_allreduce: sums tensors in GPU memory. The ranks are threads of one process that share GPU 0.
+ * With a job as fourth argument this process is one rank of several, which may have different GPUs:
  *
  *	gpu_allreduce [RANKS [ELEMENTS]]
  *	gpu_allreduce RANKS ELEMENTS RANK JOB[@HOST]
  *
- * Nothing in it is special for GPUs but where the memory comes from, and the stream: the operation
- * begins when what was launched into that has finished, here the copy of the input.
+ * Only two things differ from a sum in host memory: the memory, and the stream. The operation
+ * begins after the work launched into the stream before it, here the copy of the input.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -29,7 +28,7 @@ struct rank {
 	int rc;
 };
 
-/* Element i of that rank; sums of so many small whole numbers are exact. */
+/* Returns element i of a rank. Sums of small whole numbers are exact. */
 static float input_of(int rank, size_t i)
 {
 	return (float)((i * 7 + (size_t)rank * 13) % 251);
@@ -57,7 +56,10 @@ static int check(const struct rank *r, const float *values)
 	return 0;
 }
 
-/* How the device reaches the tensor: for the reader, the operation registers it by itself. */
+/*
+ * Prints how the device accesses the tensor. Only this output needs the region; the allreduce
+ * registers the tensor itself.
+ */
 static void print_way(struct frl_device *device, const struct gpu_memory *tensor)
 {
 	struct frl_mr_attr attr;
@@ -154,7 +156,7 @@ static void *run_rank(void *arg)
 		r->rc = run_with(r, device, &bootstrap, &tensor);
 	if (r->rc)
 		bootstrap.abort(bootstrap.ctx, NULL);
-	/* In this order: first nobody refers to the memory any more, then it goes. */
+	/* Close the device before freeing memory that it may use. */
 	frl_device_close(device);
 	gpu_free(&tensor);
 	bootstrap.close(bootstrap.ctx);

@@ -10,7 +10,7 @@ const char *gpu_name(const struct frl_gpu_info *info, char name[static GPU_NAME_
 	return name;
 }
 
-/* By which ways its memory is reached. */
+/* Returns the ways in which the GPU's memory can be accessed. */
 static const char *ways(const struct frl_gpu_info *info)
 {
 	static const char *const texts[2][2][2] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPUs among what ferrule-info lists. */
+/* GPUs in the list of ferrule-info. */
 #ifndef FERRULE_TOOLS_INFO_GPU_LIST_H
 #define FERRULE_TOOLS_INFO_GPU_LIST_H
 
@@ -11,13 +11,13 @@
 
 enum { GPU_NAME_SIZE = 16 };
 
-/* "gpu:0"; "gpu" of the entry that says why there is none. */
+/* Returns "gpu:0"; "gpu" for the entry that says why there is no GPU. */
 const char *gpu_name(const struct frl_gpu_info *info, char name[static GPU_NAME_SIZE]);
 
-/* A table of its own; nothing for none. */
+/* Prints a table of GPUs; nothing if there are none. */
 void print_gpus(const struct frl_gpu_info *infos, size_t n);
 
-/* NULL: no memory. */
+/* Returns the JSON of a GPU, or NULL without memory. */
 json_t *json_gpu(const struct frl_gpu_info *info);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-info: which devices and GPUs this machine has, and why some of them cannot be used. */
+/* ferrule-info: lists devices and GPUs of this machine, and why some cannot be used. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
@@ -74,7 +74,7 @@ static void print_info(const struct frl_device_info *info)
 		printf("    %s\n", info->reason);
 }
 
-/* What is not known is null. */
+/* Returns a string, or null for an unknown value. */
 static json_t *json_text(const char *text)
 {
 	return *text && strcmp(text, "-") != 0 ? json_string(text) : json_null();
@@ -92,7 +92,7 @@ static json_t *json_info(const struct frl_device_info *info)
 		"pci", json_text(info->pci));
 }
 
-/* The local fabric, as a device of it finds it. */
+/* Describes the local fabric as one of its devices reports it. */
 static void describe_local(struct frl_device_info *info)
 {
 	struct frl_device_config config;
@@ -117,8 +117,11 @@ static void describe_local(struct frl_device_info *info)
 	frl_device_close(device);
 }
 
-/* "verbs" names all ports of hardware, "verbs:mlx5_0" all of that device, and "verbs:mlx5_0/1" also
- * its only one, which is listed without the number. */
+/*
+ * Returns whether `asked` names the port `name`. "verbs" names all ports of hardware, and
+ * "verbs:mlx5_0" all ports of that device. "verbs:mlx5_0/1" also names a device's only port, which
+ * is listed without a number.
+ */
 static bool is_meant(const char *asked, const char *name)
 {
 	size_t length = strlen(asked), name_length = strlen(name);
@@ -128,7 +131,7 @@ static bool is_meant(const char *asked, const char *name)
 	return strncmp(asked, name, name_length) == 0 && strcmp(asked + name_length, "/1") == 0;
 }
 
-/* All of them where there are no names. */
+/* Returns whether a device is to be shown: one of `names`, or any without names. */
 static bool is_wanted(const char *name, char *const names[], int n_names)
 {
 	for (int i = 0; i < n_names; i++)
@@ -174,7 +177,10 @@ static void print_table(const struct frl_device_info *infos, size_t n)
 		print_info(&infos[i]);
 }
 
-/* All that is there; free() them. The first one is the local fabric, yet without a description. */
+/*
+ * Lists all devices; the caller frees the array. The first entry is the local fabric, without a
+ * description.
+ */
 static int get_all(struct frl_device_info **ret_infos, size_t *ret_n)
 {
 	static const struct frl_device_info local = {
@@ -201,7 +207,10 @@ static int get_all(struct frl_device_info **ret_infos, size_t *ret_n)
 	return all ? 0 : -ENOMEM;
 }
 
-/* The GPUs that are wanted; frl_gpu_list_free() them. CUDA is loaded only if there may be some. */
+/*
+ * Lists the requested GPUs; free them with frl_gpu_list_free(). CUDA is loaded only if GPUs are
+ * requested.
+ */
 static int get_gpus(
 	char *const names[], int n_names, struct frl_gpu_info **ret_infos, size_t *ret_n)
 {
@@ -235,7 +244,7 @@ static bool is_gpu(const char *asked, const struct frl_gpu_info *gpus, size_t n)
 	return false;
 }
 
-/* What is wanted of all that is there; true: some of it is usable. */
+/* Shows the requested devices and GPUs. Returns whether one of them is usable. */
 static bool show(struct frl_device_info *infos, size_t n, struct frl_gpu_info *gpus, size_t n_gpus,
 	bool as_json, int *rc)
 {

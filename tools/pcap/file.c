@@ -6,7 +6,9 @@
 
 #include <pcap/pcap.h>
 
-enum { PCAP_NG_FIRST_BYTE = 0x0a }; /* of the section header; no pcap file starts with it */
+enum {
+	PCAP_NG_FIRST_BYTE = 0x0a
+}; /* first byte of a section header; no pcap file starts with it */
 
 static const char *open_pcap(struct pcap_file *file)
 {
@@ -66,7 +68,7 @@ int pcap_file_next(struct pcap_file *file, struct pcap_record *record, const cha
 		*ret_error = pcap_geterr(file->pcap);
 		return -1;
 	}
-	/* The file was opened for nanoseconds; damaged times wrap around. */
+	/* The file was opened for nanoseconds. Damaged times wrap around. */
 	*record = (struct pcap_record){
 		.link_type = pcap_datalink(file->pcap),
 		.frame = frame,

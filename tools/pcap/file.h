@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reads capture files, pcap and pcapng, frame by frame. pcap goes through libpcap; pcapng does not,
- * since that refuses files whose interfaces differ, as those of merged captures do. One thread a
+ * Reads capture files, pcap and pcapng, frame by frame. pcap is read by libpcap. pcapng is not,
+ * because libpcap refuses files whose interfaces differ, such as merged captures. One thread per
  * file.
  */
 #ifndef FERRULE_TOOLS_PCAP_FILE_H
@@ -17,20 +17,20 @@ struct pcap;
 
 struct pcap_file {
 	FILE *stream;
-	struct pcap *pcap; /* NULL: it is pcapng */
+	struct pcap *pcap; /* NULL: the file is pcapng */
 	struct pcap_ng ng;
 };
 
 /*
- * "-" is standard input. NULL, or why it cannot be read: a text that stays until the next call.
- * There is nothing to close then.
+ * Opens a file; "-" is standard input. Returns NULL, or the reason of the failure, a text that is
+ * valid until the next call. After a failure there is nothing to close.
  */
 const char *pcap_file_open(struct pcap_file *file, const char *path);
 void pcap_file_close(struct pcap_file *file);
 
 /*
- * The next frame, which stays until the next call. 1, 0 at the end, -1 when the rest cannot be read
- * and *ret_error says why.
+ * Reads the next frame, which is valid until the next call. Returns 1, 0 at the end, or -1 if the
+ * rest cannot be read; *ret_error then says why.
  */
 int pcap_file_next(struct pcap_file *file, struct pcap_record *record, const char **ret_error);
 

@@ -8,8 +8,8 @@
 #include "lib/wire/packet.h"
 
 enum {
-	SLL_LEN = 16,  /* LINKTYPE_LINUX_SLL: of tcpdump -i any */
-	SLL2_LEN = 20, /* LINKTYPE_LINUX_SLL2: likewise, newer */
+	SLL_LEN = 16,  /* LINKTYPE_LINUX_SLL, of tcpdump -i any */
+	SLL2_LEN = 20, /* LINKTYPE_LINUX_SLL2, its newer form */
 	LOOPBACK_LEN = 4,
 	ETHERTYPE_OLD_QINQ = 0x9100,
 	PROTOCOL_HOP_BY_HOP = 0,
@@ -26,14 +26,14 @@ enum {
 	IPV6_OFFSET_MASK = 0xfff8,
 };
 
-/* What is left of a frame. */
+/* The rest of a frame. */
 struct view {
 	const uint8_t *at;
 	size_t captured;
 	size_t len;
 };
 
-/* False when what is skipped was not recorded. */
+/* Skips bytes. Returns false if they were not recorded. */
 static bool skip(struct view *view, size_t len)
 {
 	if (len > view->captured)
@@ -50,7 +50,7 @@ static bool is_tag(uint16_t ethertype)
 		ethertype == ETHERTYPE_OLD_QINQ;
 }
 
-/* From a header of `len` bytes with the ethertype at `type_at` to the IP header. */
+/* Skips a header of `len` bytes, with the ethertype at `type_at`, and tags, up to the IP header. */
 static bool skip_ether(struct pcap_packet *packet, struct view *view, size_t len, size_t type_at)
 {
 	const uint8_t *header = view->at;
@@ -71,8 +71,10 @@ static bool skip_ether(struct pcap_packet *packet, struct view *view, size_t len
 	return ethertype == ETHERTYPE_IPV4 || ethertype == ETHERTYPE_IPV6;
 }
 
-/* The address family of whatever system recorded the frame, in its byte order (DLT_NULL) or in that
- * of the network (DLT_LOOP). */
+/*
+ * Skips an address family of the system that recorded the frame, in its byte order (DLT_NULL) or in
+ * network byte order (DLT_LOOP).
+ */
 static bool skip_family(struct pcap_packet *packet, struct view *view)
 {
 	enum { INET = 2, INET6_LINUX = 10, INET6_BSD = 24, INET6_FREEBSD = 28, INET6_DARWIN = 30 };
@@ -87,7 +89,7 @@ static bool skip_family(struct pcap_packet *packet, struct view *view)
 		family == INET6_FREEBSD || family == INET6_DARWIN;
 }
 
-/* Link types that say nothing: the version does. */
+/* For link types without a protocol field: uses the IP version. */
 static bool by_version(struct pcap_packet *packet, const struct view *view)
 {
 	if (!view->captured)
@@ -125,7 +127,7 @@ static bool skip_link(struct pcap_packet *packet, struct view *view, int link_ty
 	}
 }
 
-/* To the UDP header; *is_fragment: the packet says that it is a later part of another one. */
+/* Skips to the UDP header. *is_fragment: the packet is a later fragment. */
 static bool find_udp_ipv4(struct pcap_packet *packet, const struct view *ip, bool *is_fragment)
 {
 	if (ip->captured < IPV4_LEN || ip->at[9] != PROTOCOL_UDP)
@@ -185,8 +187,8 @@ static bool find_udp_ipv6(struct pcap_packet *packet, const struct view *ip, boo
 }
 
 /*
- * The end of the packet is where IP says, unless UDP says something else that can be right. A later
- * fragment has no UDP header, but a damaged packet may look like one: its UDP length still fits.
+ * Finds the end of the packet: where IP says, unless UDP has another valid length. A later fragment
+ * has no UDP header, but a damaged packet may look like one; its UDP length is still valid.
  */
 static bool find_end(struct pcap_packet *packet, const struct view *ip, bool is_fragment)
 {
@@ -217,7 +219,7 @@ bool pcap_find(struct pcap_packet *packet, int link_type, const uint8_t *frame, 
 	if (packet->ipv4 ? !find_udp_ipv4(packet, &view, &is_fragment)
 			 : !find_udp_ipv6(packet, &view, &is_fragment))
 		return false;
-	/* What is longer than its frame was is no packet, but garbage. */
+	/* A packet that is longer than its frame is garbage. */
 	if (packet->end < packet->udp + MIN_UDP || packet->end > view.len)
 		return false;
 	if (view.captured < packet->udp + 4 || get_be16(view.at + packet->udp + 2) != ROCE_UDP_PORT)

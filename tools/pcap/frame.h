@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Finds the RoCEv2 packet in a recorded frame of whatever link layer. Lenient where a receiver is
- * strict: damaged packets are what one looks for in a capture. No I/O; any thread.
+ * Finds the RoCEv2 packet in a recorded frame of any link layer. More tolerant than a receiver,
+ * because users look for damaged packets in captures. No I/O; any thread.
  */
 #ifndef FERRULE_TOOLS_PCAP_FRAME_H
 #define FERRULE_TOOLS_PCAP_FRAME_H
@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PCAP_MAX_TAGS = 4 }; /* that are kept; more are skipped */
+enum { PCAP_MAX_TAGS = 4 }; /* tags that are kept; further ones are skipped */
 
-/* A packet, from its IP header to the ICRC. All offsets count from l3. */
+/* A packet, from its IP header to its ICRC. All offsets count from l3. */
 struct pcap_packet {
 	const uint8_t *l3;
 	bool ipv4;
@@ -20,21 +20,21 @@ struct pcap_packet {
 	uint16_t tags[PCAP_MAX_TAGS]; /* TCI, outer one first */
 	size_t udp;
 	size_t bth;
-	size_t end;      /* behind the ICRC: at least BTH_LEN + ICRC_LEN behind bth */
-	size_t captured; /* what there is to look at; below `end` when the capture cut it off */
+	size_t end;      /* end of the ICRC: at least BTH_LEN + ICRC_LEN after bth */
+	size_t captured; /* recorded bytes; below `end` if the capture truncated the packet */
 };
 
-/* True where the link type (DLT_* of libpcap) is one of those that pcap_find() knows. */
+/* Returns whether pcap_find() supports the link type (DLT_* of libpcap). */
 bool pcap_knows_link(int link_type);
 
 /*
- * Looks into a frame of `len` bytes, of which `captured` were recorded. False: no UDP packet to the
- * RoCE port that has room for a BTH and an ICRC.
+ * Looks into a frame of `len` bytes, of which `captured` were recorded. Returns false if it has no
+ * UDP packet to the RoCE port with room for a BTH and an ICRC.
  */
 bool pcap_find(struct pcap_packet *packet, int link_type, const uint8_t *frame, size_t captured,
 	size_t len);
 
-/* Whether the ICRC is right, of a packet that was captured whole. */
+/* Returns whether the ICRC of a completely captured packet is right. */
 bool pcap_icrc_ok(const struct pcap_packet *packet);
 
 #endif

@@ -14,7 +14,7 @@ enum {
 	BLOCK_PACKET = 6,
 	BLOCK_SECTION = 0x0a0d0d0a, /* the same in both byte orders */
 	BLOCK_HEADER_LEN = 8,
-	BLOCK_FRAME_LEN = BLOCK_HEADER_LEN + 4, /* with the length behind the body */
+	BLOCK_FRAME_LEN = BLOCK_HEADER_LEN + 4, /* with the length after the body */
 	MAX_BLOCK_LEN = 16 << 20,
 	INTERFACE_LEN = 8,
 	PACKET_LEN = 20,
@@ -25,7 +25,8 @@ enum {
 	OPTION_TSOFFSET = 14,
 	TSRESOL_BINARY = 0x80,
 	TSRESOL_MICROSECONDS = 6,
-	LINKTYPE_RAW = 101, /* differs from DLT_RAW, alone of those that matter here */
+	LINKTYPE_RAW =
+		101, /* the only relevant type with another number than in libpcap (DLT_RAW) */
 };
 
 #define BYTE_ORDER_MAGIC UINT32_C(0x1a2b3c4d)
@@ -38,9 +39,9 @@ struct pcap_ng_interface {
 };
 
 struct block {
-	bool end; /* of the file: there is none */
+	bool end; /* end of the file, no block */
 	uint32_t type;
-	size_t len; /* of its body; 0 for a section header, of which nothing else matters */
+	size_t len; /* bytes of its body; 0 for a section header, whose rest is not used */
 };
 
 static const char cut_off[] = "the file ends within a block";
@@ -61,7 +62,7 @@ static uint64_t get_time(const struct pcap_ng *ng, const uint8_t *high_and_low)
 	return (uint64_t)get_u32(ng, high_and_low) << 32 | get_u32(ng, high_and_low + 4);
 }
 
-/* A timestamp in nanoseconds; what does not fit wraps around. */
+/* Converts a timestamp to nanoseconds. Values that are too large wrap around. */
 static uint64_t to_ns(const struct pcap_ng_interface *interface, uint64_t time)
 {
 	unsigned digits = interface->resolution & ~(unsigned)TSRESOL_BINARY;
@@ -138,8 +139,10 @@ static const char *read_body(struct pcap_ng *ng, size_t len)
 	return fread(ng->block, 1, len, ng->stream) == len ? NULL : cut_off;
 }
 
-/* The byte order of a section is in the first word of its header's body, behind the length that is
- * in this order as well. */
+/*
+ * Reads the byte order of a section from the first word of its header's body. The length before it
+ * has the same byte order.
+ */
 static const char *read_byte_order(struct pcap_ng *ng)
 {
 	uint8_t magic[4];
@@ -183,7 +186,7 @@ static const char *read_block(struct pcap_ng *ng, struct block *block)
 	return NULL;
 }
 
-/* Both kinds have the same layout but for the interface's number. */
+/* Reads a packet block of either kind. Their layouts differ only in the interface number. */
 static const char *read_packet(
 	struct pcap_ng *ng, uint32_t type, size_t len, struct pcap_record *record)
 {
@@ -205,7 +208,10 @@ static const char *read_packet(
 	return record->captured <= len - PACKET_LEN ? NULL : damaged;
 }
 
-/* It has neither a time nor the recorded length, which follows from the first interface. */
+/*
+ * Reads a simple packet block. It has no time and no recorded length; the length follows from the
+ * first interface.
+ */
 static const char *read_simple_packet(struct pcap_ng *ng, size_t len, struct pcap_record *record)
 {
 	const uint8_t *block = ng->block;
@@ -225,7 +231,7 @@ static const char *read_simple_packet(struct pcap_ng *ng, size_t len, struct pca
 	return record->captured <= len - SIMPLE_PACKET_LEN ? NULL : damaged;
 }
 
-/* *ret_is_packet: the block gave one. */
+/* Handles a block. *ret_is_packet: the block was a packet. */
 static const char *take_block(struct pcap_ng *ng, const struct block *block,
 	struct pcap_record *record, bool *ret_is_packet)
 {

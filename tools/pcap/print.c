@@ -92,7 +92,7 @@ static void print_bth(const struct bth *bth)
 		printf(" pkey=0x%04x", bth->pkey);
 }
 
-/* What follows the BTH. All of an unknown opcode's is payload. */
+/* Prints the headers after the BTH. After an unknown opcode everything is payload. */
 static void print_rest(const struct pcap_packet *packet, const struct wire_headers *h)
 {
 	size_t headers_len = opcode_table[h->bth.opcode].headers_len;
@@ -115,7 +115,7 @@ static void print_rest(const struct pcap_packet *packet, const struct wire_heade
 
 static void print_transport(const struct pcap_packet *packet)
 {
-	/* Zeros where the capture or the packet ends early, so that they can be decoded. */
+	/* Zeros where the capture or the packet ends early, so that headers can be decoded. */
 	uint8_t bytes[BTH_LEN + ATOMICETH_LEN] = { 0 };
 	size_t len = packet->captured < packet->bth ? 0 : packet->captured - packet->bth;
 	struct wire_headers h;

@@ -10,7 +10,7 @@
 
 enum {
 	QKEY = 0x11111111, /* of ibv_ud_pingpong */
-	SEND_ID = 1,       /* bit of what is still to come before the next send */
+	SEND_ID = 1,       /* bits of the completions that are missing before the next send */
 	RECV_ID = 2,
 	MAX_WAIT_S = 3600,
 	LINE_GAP = 64,
@@ -24,7 +24,7 @@ struct options {
 	struct device_options device;
 };
 
-/* The memory is a place to send from, and behind it one to receive into. */
+/* `memory` has the message to send, followed by room for the received one. */
 struct compat {
 	const struct options *options;
 	struct frl_device *device;
@@ -35,7 +35,7 @@ struct compat {
 	struct frl_ah *ah;
 	struct frl_qp *qps[COMPAT_MAX_QPS];
 	struct compat_address mine[COMPAT_SRQ_LINES], theirs[COMPAT_SRQ_LINES];
-	unsigned pending[COMPAT_MAX_QPS]; /* SEND_ID, RECV_ID */
+	unsigned pending[COMPAT_MAX_QPS]; /* bits SEND_ID, RECV_ID */
 	uint32_t path_mtu;
 	uint8_t *memory;
 	size_t receive_at, receive_size;
@@ -152,7 +152,7 @@ static int take_option(int code, const char *value, struct options *o)
 	return device_option(code, value, &o->device);
 }
 
-/* 0, EXIT_USAGE, or -1 when there is nothing left to do. */
+/* Parses the command line. Returns 0, EXIT_USAGE, or -1 if there is nothing else to do. */
 static int parse_options(int argc, char **argv, struct options *o)
 {
 	int code, rc = 0;
@@ -166,7 +166,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		.n_qps = COMPAT_MAX_QPS,
 		.gid_index = 1,
 	};
-	argv[0] = program_invocation_short_name; /* getopt says it in messages */
+	argv[0] = program_invocation_short_name; /* getopt prints it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
 		if (code == 'h') {
 			fputs(help, stdout);
@@ -266,7 +266,7 @@ static int create_queues(struct compat *c)
 	return rc;
 }
 
-/* Device, memory, queues, and what the other end is told about them. */
+/* Creates device, memory and queues, and the addresses for the peer. */
 static int set_up(struct compat *c)
 {
 	const struct options *o = c->options;
@@ -283,7 +283,7 @@ static int set_up(struct compat *c)
 		say_failure(rc, "--gid-index %" PRIu64, o->gid_index);
 		return rc;
 	}
-	/* A cache line apart, and room for the header of a datagram. */
+	/* The two parts are at least a cache line apart, with room for a datagram's header. */
 	c->receive_at = (o->size + LINE_GAP) & ~(size_t)(LINE_GAP - 1);
 	c->receive_size = o->size + (o->type == FRL_QPT_UD ? FRL_GRH_SIZE : 0);
 	c->memory = frl_mem_alloc(c->receive_at + c->receive_size);
@@ -399,7 +399,7 @@ static int take_completion(struct compat *c, const struct frl_wc *wc)
 		}
 	}
 	c->pending[i] &= ~(unsigned)wc->wr_id;
-	/* As many are started as are not answered yet. */
+	/* Each end sends `iters` messages in total. */
 	if (!c->pending[i] && c->sent < c->options->iters)
 		return post_send(c, i);
 	return 0;

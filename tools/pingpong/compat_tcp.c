@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The exchange that rdma-core's ping-pong programs do over TCP: a line of fixed length for each
- * queue pair, "LID:QPN:PSN:GID" in hexadecimal with its terminating zero byte, first the client's,
- * then the server's, then the client says "done".
+ * The exchange of rdma-core's ping-pong programs over TCP: a line of fixed length for each queue
+ * pair, "LID:QPN:PSN:GID" in hexadecimal with its terminating zero byte. First the client's lines,
+ * then the server's, then "done" of the client.
  */
 #include "tools/pingpong/compat.h"
 
@@ -22,7 +22,7 @@ enum {
 
 static void format_line(char line[LINE_SIZE], const struct compat_address *address)
 {
-	/* A LID of 0: there is none on Ethernet. */
+	/* The LID is 0: Ethernet has none. */
 	int at = snprintf(line, LINE_SIZE, "0000:%06x:%06x:", address->qpn, address->psn);
 
 	for (unsigned i = 0; i < sizeof(address->gid.bytes); i++)
@@ -119,7 +119,7 @@ static int try_address(const struct addrinfo *ai, bool server)
 	return rc;
 }
 
-/* A connected socket to `host`, or a listening one. */
+/* Returns a socket that is connected to `host`, or a listening one. */
 static int open_socket(const char *host, uint16_t port)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = host ? 0 : AI_PASSIVE };
@@ -133,7 +133,7 @@ static int open_socket(const char *host, uint16_t port)
 		say("%s: %s", host ? host : "this host", gai_strerror(rc));
 		return -EADDRNOTAVAIL;
 	}
-	/* IPv6 first for listening: that is for IPv4 as well. */
+	/* To listen, try IPv6 first: such a socket accepts IPv4 as well. */
 	for (int pass = 0; pass < 2 && fd < 0; pass++)
 		for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
 			if (host || (ai->ai_family == AF_INET6) == (pass == 0))

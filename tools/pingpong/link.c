@@ -9,18 +9,21 @@
 enum {
 	CHECK_INTERVAL_NS = 5000000,
 	SLOT_ALIGNMENT = 64,
-	AREA_SIZE = 32 << 20, /* unless two messages need more */
-	IDLE_ROUNDS = 64,     /* between two looks at the clock */
+	AREA_SIZE = 32 << 20, /* more if two messages need it */
+	IDLE_ROUNDS = 64,     /* rounds between two readings of the clock */
 	PROGRESS_ROUNDS = 8,
 	REASON_MS = 200,
 	DAEMON_MS = 10000,
 };
 
-static const uint64_t plan_magic = 0x4665725070003101; /* also tells byte orders apart */
+static const uint64_t plan_magic = 0x4665725070003101; /* also detects another byte order */
 
 int link_join(struct link *link, const struct device_options *options, bool announce)
 {
-	/* Before anything that waits: a port that cannot be opened is said at once. */
+	/*
+	 * Open the device before waiting for the peer: a port that cannot be opened is reported at
+	 * once.
+	 */
 	int rc = device_options_open(options, 0, -1, &link->device);
 
 	if (rc)
@@ -108,7 +111,7 @@ static int make_queue_pair(struct link *link, size_t max_size)
 	int rc = make_memory(link, max_size);
 
 	if (rc)
-		return rc; /* it has been said */
+		return rc; /* the reason has been printed */
 	rc = register_memory(link);
 	if (!rc)
 		rc = frl_cq_create(link->device, MAX_SENDS + MAX_RECEIVES, &link->cq);
@@ -213,7 +216,10 @@ int link_post_receive(struct link *link, size_t size, uint64_t message)
 	return rc < 0 ? rc : 0;
 }
 
-/* A request that is signaled tells of those before it, too: its number is how many there are. */
+/*
+ * A signaled request also reports the requests before it: its wr_id is the number of requests so
+ * far.
+ */
 static int post_sends(struct link *link, struct frl_send_wr wr[], unsigned n)
 {
 	int rc = 0;
@@ -259,7 +265,7 @@ int link_post(struct link *link, const struct run *run)
 			? FRL_WR_RDMA_WRITE_WITH_IMM
 			: FRL_WR_RDMA_WRITE;
 		wr[i].imm_data = (uint32_t)message;
-		/* Both ends have areas and slots of the same size. */
+		/* Areas and slots have the same size at both ends. */
 		wr[i].remote_addr = link->remote_addr + slot_offset(link, run->size, message);
 		wr[i].rkey = link->rkey;
 	}
@@ -300,9 +306,9 @@ void link_say_failed(struct frl_qp *qp, const struct frl_wc *wc)
 }
 
 /*
- * Requests fail for many reasons when the connection has ended; why it has explains them all, and
- * is known soon after. Where the peer's process has ended the daemon will say which one: the limit
- * is for a daemon that hangs.
+ * Prints why a request failed. If the connection has ended, its reason explains all failures, and
+ * is known soon after. If the peer's process has ended, the daemon reports it; the time limit is
+ * for a daemon that hangs.
  */
 static int bad_completion(struct link *link, const struct frl_wc *wc)
 {
@@ -335,8 +341,10 @@ static int take_completion(struct link *link, const struct frl_wc *wc)
 
 static int idle(struct link *link)
 {
-	/* Writes come in without completions: then there was something to do all the same. Asking
-	 * every time would make the loop half as fast. */
+	/*
+	 * WRITEs arrive without completions, so an empty completion queue does not mean that
+	 * nothing arrived. Asking in every round would halve the speed of the loop.
+	 */
 	if (link->idle_rounds++ % PROGRESS_ROUNDS == 0 && frl_progress(link->device) > 0) {
 		frl_backoff_reset(&link->backoff);
 		return 0;

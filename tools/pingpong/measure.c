@@ -2,15 +2,15 @@
 /*
  * The two tests.
  *
- * Latency: one message at a time there and back; half of a round trip is one sample.
+ * Latency: one message at a time, there and back. A sample is half of a round trip.
  *
- * Bandwidth: as many messages in flight as there are slots. The server returns credits, messages
- * without data that say how many it has taken, so that no message finds its receive not posted or
- * its slot in use; the last credit ends the measurement. WRITEs that nobody checks need no credits:
- * only the last one completes at the server.
+ * Bandwidth: as many messages in flight as there are slots. The server returns credits: messages
+ * without data that contain the number of messages it has taken. So each message finds a posted
+ * receive and a free slot. The last credit ends the measurement. WRITEs that are not verified need
+ * no credits: only the last one completes at the server.
  *
- * No test waits for its last sends to complete: the peer may have gone on, and the next test or
- * link_sync() sees to them.
+ * No test waits for the completion of its last sends, because the peer may have continued. The next
+ * test or link_sync() handles them.
  */
 #include "tools/pingpong/pingpong.h"
 
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LATENCY_DEPTH = 2 }; /* receives posted: the one that is used next, and its successor */
+enum { LATENCY_DEPTH = 2 }; /* receives posted: the next one and its successor */
 
 struct test {
 	struct link *link;
@@ -32,7 +32,7 @@ static uint64_t first_word(const struct test *t, int sender, uint64_t message)
 	return ((message << 2 | (uint64_t)t->op << 1 | (uint64_t)sender) + 1) * 0x9e3779b97f4a7c15u;
 }
 
-/* Every message, direction and operation has a pattern of its own. */
+/* Each message, direction and operation has a pattern of its own. */
 static uint64_t next_word(uint64_t word)
 {
 	return word + 0xbf58476d1ce4e5b9u;
@@ -86,13 +86,16 @@ static int check_arrival(const struct test *t, const struct arrival *arrival, ui
 	return t->verify ? compare(t, message) : 0;
 }
 
-/* A receive for a WRITE with immediate takes the notice only, the data has its address. */
+/*
+ * Posts a receive. For a WRITE with immediate it has no memory, because the data has its own
+ * address.
+ */
 static int post_receive(const struct test *t, uint64_t message)
 {
 	return link_post_receive(t->link, t->op == PP_SEND ? t->size : 0, message);
 }
 
-/* Waits until no request reads the slot, then writes the message there. */
+/* Waits until no request reads the slot, then writes the message into it. */
 static int prepare(const struct test *t, uint64_t message, unsigned in_flight)
 {
 	int rc = 0;
@@ -113,8 +116,10 @@ static int post_one(const struct test *t, uint64_t message)
 	return link_post(t->link, &run);
 }
 
-/* The receive of the next message is posted already, so that of its successor can wait until this
- * one is answered. */
+/*
+ * Answers one message. The receive of the next message is posted already, so the one after it can
+ * be posted after the answer.
+ */
 static int serve_round(const struct test *t, uint64_t message, uint64_t rounds)
 {
 	struct arrival arrival;
@@ -198,13 +203,13 @@ int measure_latency(struct link *link, const struct plan *plan, enum pp_op op, s
 	return rc;
 }
 
-/* Numbers that both ends work out alike. */
+/* Numbers that both ends compute in the same way. */
 struct stream {
 	uint64_t iters;
-	uint64_t notices; /* messages that complete at the server */
+	uint64_t notices; /* messages with a completion at the server */
 	unsigned slots;
-	unsigned batch; /* notices to a credit */
-	unsigned run;   /* messages that are posted together */
+	unsigned batch; /* notices per credit */
+	unsigned run;   /* messages posted by one call */
 	bool notify_all;
 };
 
@@ -247,7 +252,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Sends what may be sent now, if it is worth a call. */
+/* Sends the messages that may be sent now, if there are enough for a call. */
 static int send_more(const struct test *t, const struct stream *s, uint64_t taken, uint64_t *next)
 {
 	uint64_t pending = t->link->posted - t->link->sent, room = s->slots - pending;
@@ -255,7 +260,7 @@ static int send_more(const struct test *t, const struct stream *s, uint64_t take
 	struct run run = { .op = t->op, .size = t->size, .notify = s->notify_all };
 	int rc = 0;
 
-	/* More than there are slots when some are left of a test with smaller messages. */
+	/* More than the slots if sends of a test with smaller messages are not completed yet. */
 	if (pending >= s->slots)
 		return 0;
 	if (s->notify_all)
@@ -298,7 +303,10 @@ static int time_stream(const struct test *t, const struct stream *s, double *ret
 				rc = -EPROTO;
 			}
 			taken = arrival.imm;
-			/* Exactly as many receives as credits: the next test starts with none. */
+			/*
+			 * Post as many receives as credits, so that the next test starts without
+			 * any.
+			 */
 			if (!rc && receives < credits)
 				rc = link_post_receive(t->link, 0, receives++);
 		}
@@ -321,7 +329,7 @@ int measure_bandwidth(struct link *link, const struct plan *plan, enum pp_op op,
 {
 	struct test t = { .link = link, .op = op, .size = size, .verify = plan->verify };
 	uint64_t iters = stream_iters(plan, size);
-	/* A tenth first, to warm up. */
+	/* First a tenth, to warm up. */
 	uint64_t rounds[] = { iters / 10 + 1, iters };
 	double seconds = 0;
 	int rc = 0;

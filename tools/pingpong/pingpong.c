@@ -62,11 +62,11 @@ enum mode { MODE_NONE, MODE_LOCAL, MODE_SERVER, MODE_CLIENT };
 struct options {
 	enum mode mode;
 	const char *service;
-	char host[FRL_HOST_MAX + 1]; /* of the server */
+	char host[FRL_HOST_MAX + 1]; /* host of the server */
 	const char *sizes;
 	uint64_t min, max, factor;
 	uint64_t wait_s;
-	const char *plan_option; /* one that only the client may give, as given */
+	const char *plan_option; /* an option of the client only, as given */
 	struct plan plan;
 	struct mem_option mem;
 	struct device_options device;
@@ -80,7 +80,7 @@ enum {
 	OPT_VERSION,
 	OPT_MEM,
 	OPT_WAIT,
-	OPT_PLAN, /* from here on: what to measure */
+	OPT_PLAN, /* options of the plan from here on */
 	OPT_OP = OPT_PLAN,
 	OPT_TEST,
 	OPT_SIZES,
@@ -117,7 +117,7 @@ static const struct option long_options[] = {
 static const char *const op_names[] = { [PP_SEND] = "send", [PP_WRITE] = "write" };
 static const char *const test_names[] = { [PP_LATENCY] = "latency", [PP_BANDWIDTH] = "bandwidth" };
 
-/* One of two names, or "all", as bits. */
+/* Parses one of two names, or "all", into bits. */
 static int choice(const char *option, const char *value, const char *const names[2], uint32_t *bits)
 {
 	for (int i = 0; i < 2; i++) {
@@ -172,7 +172,7 @@ static int mode_option(enum mode mode, struct options *o)
 	return 0;
 }
 
-/* "HOST:SERVICE", with a default for either. A host may be an IPv6 address in brackets. */
+/* Parses "HOST:SERVICE"; both have defaults. The host may be an IPv6 address in brackets. */
 static int connect_option(const char *value, struct options *o)
 {
 	const char *colon = strrchr(value, ':'), *bracket = strrchr(value, ']');
@@ -199,7 +199,7 @@ static int take_option(int code, const char *value, const char *name, struct opt
 	case OPT_CONNECT: return connect_option(value, o);
 	case OPT_MEM: return mem_option(value, &o->mem);
 	case OPT_WAIT: return number_option("--wait", value, 1, MAX_WAIT_S, &o->wait_s);
-	case '?': return EXIT_USAGE; /* getopt has said it */
+	case '?': return EXIT_USAGE; /* getopt has printed the error */
 	}
 	if (code >= OPT_PLAN)
 		o->plan_option = name;
@@ -246,7 +246,7 @@ static int check_options(const struct options *o)
 	return device_options_check(&o->device, 1);
 }
 
-/* 0, EXIT_USAGE, or -1 when there is nothing left to do. */
+/* Parses the command line. Returns 0, EXIT_USAGE, or -1 if there is nothing else to do. */
 static int parse_options(int argc, char **argv, struct options *o)
 {
 	int code, index = 0, rc = 0;
@@ -259,7 +259,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		.wait_s = 10,
 		.plan = { .ops = 3, .tests = 3 },
 	};
-	argv[0] = program_invocation_short_name; /* getopt says it in messages */
+	argv[0] = program_invocation_short_name; /* getopt prints it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "h", long_options, &index)) != -1) {
 		if (code == 'h' || code == OPT_VERSION) {
 			fputs(code == 'h' ? help : "ferrule-pingpong " FERRULE_VERSION "\n",
@@ -275,7 +275,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 	return rc ? rc : list_sizes(o);
 }
 
-/* ", memory of GPU 0 (mapped)"; "" of the host's. */
+/* Returns ", memory of GPU 0 (mapped)"; "" for host memory. */
 static const char *way_of(const struct link *link, char *text, size_t size)
 {
 	struct frl_mr_attr attr;
@@ -304,7 +304,7 @@ static void print_heading(
 		printf("  %10s %9s %10s %12s\n", "bytes", "messages", "GB/s", "messages/s");
 }
 
-/* A quantile of fewer samples than it takes to see one beyond it would be just the largest. */
+/* Prints a quantile, if there are enough samples: with fewer it would be the largest one. */
 static void print_quantile(double us, uint64_t samples, uint64_t needed)
 {
 	if (samples < needed)
@@ -412,7 +412,7 @@ static int run_server(const struct options *o)
 	return rc;
 }
 
-/* A mode with options of its own. */
+/* Returns whether --compat is given: a mode with options of its own. */
 static bool wants_compat(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How the two ends meet, and the connection beside the one that is measured: over it they tell each
- * other the plan and wait for each other. Each connection is asked for by the client; what it says
- * along with that is struct greeting.
+ * Connection setup, and the control connection, over which the ends exchange the plan and wait for
+ * each other. The client requests each connection, with struct greeting as private data.
  */
 #include "tools/pingpong/pingpong.h"
 
@@ -16,11 +15,11 @@
 enum {
 	FAREWELL_MS = 5000,
 	RETRY_MS = 20,
-	SAY_MS = 2000, /* when it is said that there is no server yet */
+	SAY_MS = 2000, /* time after which a missing server is reported */
 	SIDE_DEPTH = 2,
 };
 
-static const uint64_t greeting_magic = 0x4665725070003200; /* also tells byte orders apart */
+static const uint64_t greeting_magic = 0x4665725070003200; /* also detects another byte order */
 
 static uint64_t in_ms(int ms)
 {
@@ -39,9 +38,12 @@ static bool is_greeting(const struct link *link, struct frl_conn *conn, struct g
 		ret->magic == greeting_magic && (!link->token || ret->token == link->token);
 }
 
-/* ---- the client asks */
+/* ---- the client connects */
 
-/* The server may be about to start. One that says why it refuses has private data. */
+/*
+ * Returns whether to try again: the server may start soon. A rejection by the server has private
+ * data.
+ */
 static bool may_come(struct frl_conn *conn, int rc)
 {
 	return rc == -ECONNREFUSED && !frl_conn_private_data(conn, NULL, 0);
@@ -132,7 +134,7 @@ int link_answer(
 	return rc;
 }
 
-/* ---- the connection beside */
+/* ---- the control connection */
 
 static int make_side(struct link *link)
 {
@@ -216,16 +218,19 @@ static bool is_message(const struct frl_wc *wc, size_t size)
 }
 
 /*
- * Until the message has come and the own one has arrived; the device is driven meanwhile, for the
- * peer may need what is measured in order to get here. A peer that has sent its message may leave
- * with the next breath: of the own one nothing may be heard then.
+ * Waits until the peer's message has arrived and the own one is acknowledged. Drives the device
+ * meanwhile, because the peer may need the measured connection to get here. The peer may exit right
+ * after it has sent its message, so the acknowledgement of the own one may be missing.
  */
 static int wait_both(struct link *link, size_t size)
 {
 	bool received = false, sent = false;
 
 	while (!received || !sent) {
-		/* In this order: what came before the end has come. */
+		/*
+		 * Look at the connection before the queue: messages from before the end are then
+		 * found.
+		 */
 		bool alive = frl_conn_test(link->side.conn) == 0;
 		struct frl_wc wc = { 0 };
 		int n = frl_poll_cq(link->side.cq, 1, &wc);

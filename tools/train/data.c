@@ -13,7 +13,7 @@
 enum {
 	COLUMNS = IMAGE_PIXELS + 1,
 	MAX_LINE = 1024,
-	MAX_IMAGES = 1000000, /* a file that never ends must not take all memory */
+	MAX_IMAGES = 1000000, /* limits the memory for a file without an end */
 	TEST_EVERY = 5,
 };
 
@@ -25,7 +25,7 @@ struct reader {
 	size_t images;
 };
 
-/* A whole number of at most three digits and nothing else; -1 for anything that is not. */
+/* Parses a whole number of at most three digits. Returns -1 for anything else. */
 static int parse_value(const char *text, size_t length)
 {
 	int value = 0;
@@ -92,7 +92,7 @@ static int fail(struct dataset_error *error, int rc, const char *format, ...)
 	return rc;
 }
 
-/* Room for one more. */
+/* Makes room for one more image. */
 static bool make_room(struct image_set *set)
 {
 	size_t room = set->room ? 2 * set->room : 512;
@@ -113,7 +113,9 @@ static bool make_room(struct image_set *set)
 	return true;
 }
 
-/* Test images come from all over the file, since neighbours in it may be of one hand. */
+/*
+ * Selects test images from all parts of the file, because neighbouring lines may be of one writer.
+ */
 static int take_line(struct reader *r, const char *line, size_t length)
 {
 	struct image_set *set = r->images % TEST_EVERY ? &r->data->train : &r->data->test;
@@ -133,7 +135,7 @@ static int take_line(struct reader *r, const char *line, size_t length)
 	return 0;
 }
 
-/* Byte by byte: a line may have zero bytes in it, and the last one need not have an end. */
+/* Reads byte by byte: a line may contain zero bytes, and the last line may lack its end. */
 static int read_lines(struct reader *r)
 {
 	char line[MAX_LINE];

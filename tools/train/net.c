@@ -9,9 +9,11 @@
 #include "tools/common/random.h"
 
 enum {
-	LANES = 8, /* partial sums of a dot product, so that the compiler can vectorise it */
-	/* Multiplications between two calls of the watcher: some microseconds, next to which a call
-	 * that finds nothing to do costs little. */
+	LANES = 8, /* partial sums of a dot product, for vectorisation by the compiler */
+	/*
+	 * Multiplications between two calls of the watcher. They take some microseconds, much
+	 * longer than a call without work.
+	 */
 	WORK_BETWEEN_CALLS = 16384,
 };
 
@@ -55,7 +57,7 @@ static float *weights_of(const struct net_layer *layer, float *vector, size_t ou
 	return vector + layer->first + layer->outputs + output * layer->inputs;
 }
 
-/* Biases start at 0; weights are uniform with the variance 2 / inputs. */
+/* Initial parameters: biases are 0, weights are uniform with the variance 2 / inputs. */
 static void draw_parameters(struct net *net, uint64_t seed)
 {
 	for (size_t l = 0; l < net->n_layers; l++) {
@@ -145,7 +147,7 @@ static void layer_forward(
 			float sum = biases[o] +
 				dot(weights, input + b * layer->inputs, layer->inputs);
 
-			/* NaN stays: a training that has gone astray must show. */
+			/* Keep NaN, so that a diverged training is visible. */
 			layer->output[b * layer->outputs + o] = sum < least ? least : sum;
 		}
 	}
@@ -160,7 +162,7 @@ static size_t largest(const float *values, size_t n)
 	return at;
 }
 
-/* The sum of exp(values[i] - shift), which is at least 1 where `shift` is the largest. */
+/* Returns the sum of exp(values[i] - shift). It is at least 1 if `shift` is the largest value. */
 static float sum_of_exps(const float *values, size_t n, float shift)
 {
 	float sum = 0;
@@ -189,7 +191,7 @@ struct net_score net_forward(
 	return score;
 }
 
-/* The derivatives of the losses by the last layer's outputs. */
+/* Computes the derivatives of the losses by the last layer's outputs. */
 static void output_deltas(
 	const struct net *net, const uint8_t *labels, size_t batch, float scale, float *deltas)
 {
@@ -207,7 +209,7 @@ static void output_deltas(
 	}
 }
 
-/* Calls the watcher after each so many multiplications. */
+/* Calls the watcher after every WORK_BETWEEN_CALLS multiplications. */
 struct pace {
 	const struct net_watcher *watcher;
 	size_t work;
@@ -241,7 +243,10 @@ static void layer_gradients(const struct net_layer *layer, const float *input, c
 	}
 }
 
-/* The derivatives by a layer's input, which is the output of a ReLU: 0 where that is 0. */
+/*
+ * Computes the derivatives by a layer's input. The input is the output of a ReLU: where it is 0,
+ * the derivative is 0.
+ */
 static void input_deltas(struct net *net, const struct net_layer *layer, const float *input,
 	const float *deltas, size_t batch, float *ret_deltas, struct pace *pace)
 {
@@ -275,7 +280,10 @@ void net_backward(struct net *net, const float *inputs, const uint8_t *labels, s
 		float *swap = deltas;
 
 		layer_gradients(layer, input, deltas, batch, gradients, &pace);
-		/* Before the next layer is begun, so that this one travels meanwhile. */
+		/*
+		 * Called before the next layer is computed, so that these gradients can be sent
+		 * meanwhile.
+		 */
 		watcher->gradients_final(
 			watcher->arg, layer->first + (layer->inputs + 1) * layer->outputs);
 		if (l == 0)

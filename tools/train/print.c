@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-train: what rank 0 prints, for people and as JSON. */
+/* ferrule-train: output of rank 0, as text and as JSON. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ void train_print_epoch(const struct training *t, uint64_t epoch)
 	fflush(stdout);
 }
 
-/* Each time by itself: the slowest ranks of two columns need not be the same. */
+/* Returns the largest value of each column. The columns may be of different ranks. */
 static struct train_report largest(const struct training *t)
 {
 	struct train_report most = { 0 };

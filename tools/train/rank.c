@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One rank's part. Every rank has the same network and the same images, and sees the same shuffled
- * sequence of batches; of each batch it takes a contiguous part. Its gradients are those of the
- * batch's mean loss, so the sum over the ranks is what a single process would have computed but for
- * rounding, and every rank makes the same step.
+ * The work of one rank. All ranks have the same network and images, and the same shuffled sequence
+ * of batches. Each rank takes a contiguous part of each batch. Its gradients are those of the
+ * batch's mean loss. The sum over the ranks is therefore what a single process would compute,
+ * except for rounding, and all ranks make the same step.
  */
 #include <errno.h>
 #include <math.h>
@@ -23,13 +23,13 @@ struct worker {
 	float *gradients;
 	size_t gradient_bytes;
 	struct train_sync sync;
-	size_t max_part; /* images that this rank has at a time */
-	uint32_t *order; /* of the training images, in this epoch */
-	float *images;   /* of this rank's part of a batch */
+	size_t max_part; /* the most images of this rank in a batch */
+	uint32_t *order; /* order of the training images in this epoch */
+	float *images;   /* images of this rank's part of a batch */
 	uint8_t *labels;
 };
 
-/* Everything that must be alike on all ranks, in the order of `term_names`. */
+/* Everything that must be equal on all ranks, in the order of `term_names`. */
 enum { TERMS = 7 };
 
 static const char *const term_names[TERMS] = { "--data", "--hidden", "--epochs", "--batch",
@@ -49,7 +49,7 @@ static void fill_terms(const struct training *t, uint64_t terms[TERMS])
 	terms[6] = o->bucket_bytes;
 }
 
-/* Ranks that were started apart may have been started otherwise. */
+/* Checks that all ranks have the same options. Ranks that were started separately may differ. */
 static int agree_on_terms(const struct training *t, struct session *session)
 {
 	struct frl_bootstrap *bootstrap = &session->bootstrap;
@@ -115,7 +115,7 @@ static void release(struct worker *w)
 	free(w->labels);
 }
 
-/* Fisher and Yates; every rank comes to the same order. */
+/* Shuffles as Fisher and Yates do. All ranks compute the same order. */
 static void shuffle(uint32_t order[], size_t n, uint64_t seed, uint64_t epoch)
 {
 	struct train_random random = train_random_init(seed, NET_MAX_LAYERS + epoch);
@@ -131,7 +131,10 @@ static void shuffle(uint32_t order[], size_t n, uint64_t seed, uint64_t epoch)
 	}
 }
 
-/* This rank's share of `n` things: those from *ret_first on. Shares differ by one at most. */
+/*
+ * Returns the size of this rank's share of `n` items, and its first item. Shares differ by at most
+ * one.
+ */
 static size_t share(const struct worker *w, size_t n, size_t *ret_first)
 {
 	size_t rank = (size_t)w->session->rank, ranks = (size_t)w->training->options->ranks;
@@ -152,7 +155,7 @@ static void load_images(struct worker *w, const uint32_t which[], size_t n)
 	}
 }
 
-/* One batch of `size` images; *loss grows by those of this rank's. */
+/* Learns a batch of `size` images. Adds the losses of this rank's images to *loss. */
 static int learn_batch(struct worker *w, const uint32_t which[], size_t size, double *loss)
 {
 	const struct net_watcher watcher = { train_sync_gradients_final, &w->sync };
@@ -185,7 +188,7 @@ static int learn(struct worker *w, uint64_t epoch, double *ret_loss)
 	return rc;
 }
 
-/* How many of this rank's share of the test images the network reads right. */
+/* Returns how many test images of this rank's share the network classifies correctly. */
 static size_t count_correct(struct worker *w)
 {
 	const struct image_set *test = &w->training->data->test;
@@ -207,7 +210,7 @@ static int run_epoch(struct worker *w, uint64_t epoch)
 {
 	struct training *t = w->training;
 	double loss;
-	float sums[2]; /* the counts are exact: they are small */
+	float sums[2]; /* counts are small enough to be exact */
 	int rc = learn(w, epoch, &loss);
 
 	if (!rc) {
@@ -222,7 +225,7 @@ static int run_epoch(struct worker *w, uint64_t epoch)
 	t->epochs[epoch].loss = (double)sums[0] / (double)t->data->train.count;
 	t->epochs[epoch].correct = (uint64_t)sums[1];
 	if (!isfinite(sums[0])) {
-		/* All ranks come to this. */
+		/* All ranks have the same result. */
 		if (w->session->rank == 0)
 			say("epoch %d: the loss is not finite any more; try a smaller --lr",
 				(int)epoch + 1);
@@ -260,7 +263,7 @@ bool train_ranks_agree(const struct training *training)
 	return true;
 }
 
-/* Everybody learns how everybody fared. */
+/* Exchanges the reports of the ranks. */
 static int conclude(struct training *t, struct session *session, const struct train_report *mine)
 {
 	int rc = session->bootstrap.allgather(
@@ -295,7 +298,7 @@ static int run(struct training *t, struct session *session)
 	}
 	if (rc)
 		session_give_up(session);
-	session_disconnect(session); /* before the gradients go, and to get the bootstrap back */
+	session_disconnect(session); /* before the gradients are freed; frees the bootstrap */
 	release(&worker);
 	return rc ? rc : conclude(t, session, &mine);
 }

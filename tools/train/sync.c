@@ -3,7 +3,7 @@
 
 #include "tools/common/common.h"
 
-/* The time since the latest call. */
+/* Returns the time since the latest call. */
 static uint64_t lap(struct train_sync *sync)
 {
 	uint64_t now = now_ns(), passed = now - sync->lap_ns;
@@ -59,7 +59,7 @@ static int start_one(struct train_sync *sync)
 	return rc;
 }
 
-/* Starts all buckets of which no gradient is missing. */
+/* Starts all buckets whose gradients are final. */
 static int start_full(struct train_sync *sync, size_t final)
 {
 	int rc = 0;
@@ -74,7 +74,7 @@ static int start_full(struct train_sync *sync, size_t final)
 	return rc;
 }
 
-/* Testing one request advances all of them. */
+/* Tests one request; this advances all of them. */
 static int collect_done(struct train_sync *sync)
 {
 	bool done = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-train: data-parallel training of a small network; the command line and the start. */
+/* ferrule-train: data-parallel training of a small network. Command line and start. */
 #include "tools/train/train.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum {
 	MAX_WIDTH = 4096,
-	NO_RANK = MAX_RANKS, /* beyond what --rank takes */
+	NO_RANK = MAX_RANKS, /* larger than --rank accepts */
 };
 
 static const char default_data[] = DEFAULT_DATA;
@@ -100,7 +100,7 @@ static const struct option long_options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-/* Options that are whole numbers, and where they go. */
+/* Options with whole numbers, and their destinations. */
 static const struct {
 	int code;
 	const char *name;
@@ -114,7 +114,7 @@ static const struct {
 	{ OPT_SEED, "--seed", 0, INT64_MAX, offsetof(struct train_options, seed) },
 };
 
-/* -1: `code` is none of them. */
+/* Takes an option with a whole number. Returns -1 if `code` is not one of them. */
 static int take_number(int code, const char *value, struct train_options *o)
 {
 	for (size_t i = 0; i < sizeof(number_options) / sizeof(number_options[0]); i++) {
@@ -130,7 +130,7 @@ static int take_number(int code, const char *value, struct train_options *o)
 	return -1;
 }
 
-/* strtod() would also take blanks, hexadecimal numbers, "inf" and "nan". */
+/* strtod() also accepts blanks, hexadecimal numbers, "inf" and "nan". */
 static int take_rate(const char *value, struct train_options *o)
 {
 	char *end;
@@ -206,12 +206,15 @@ static int take_option(int code, const char *value, struct train_options *o)
 	case OPT_JSON: o->json = true; return 0;
 	case OPT_QUIET: o->quiet = true; return 0;
 	case OPT_JOB: o->job = value; return 0;
-	case '?': return EXIT_USAGE; /* getopt has said it */
+	case '?': return EXIT_USAGE; /* getopt has printed the error */
 	}
 	return device_option(code, value, &o->device);
 }
 
-/* Nobody has said how many ranks there are: a launcher has, or this process is alone. */
+/*
+ * Gets the ranks from a launcher if no option gives them. Without a launcher this process is the
+ * only rank.
+ */
 static int find_launch(struct train_options *o)
 {
 	int rc = frl_launch_detect(&o->launch);
@@ -244,7 +247,7 @@ static int check_options(const struct train_options *o)
 	return device_options_check(&o->device, MAX_RAILS);
 }
 
-/* 0, EXIT_USAGE, or -1 when there is nothing left to do. */
+/* Parses the command line. Returns 0, EXIT_USAGE, or -1 if there is nothing else to do. */
 static int parse_options(int argc, char **argv, struct train_options *o)
 {
 	int code, rc = 0;
@@ -260,7 +263,7 @@ static int parse_options(int argc, char **argv, struct train_options *o)
 		.rate = 0.05,
 		.overlap = true,
 	};
-	argv[0] = program_invocation_short_name; /* getopt says it in messages */
+	argv[0] = program_invocation_short_name; /* getopt prints it in messages */
 	while (!rc && (code = getopt_long(argc, argv, "n:h", long_options, NULL)) != -1) {
 		if (code == 'h' || code == OPT_VERSION) {
 			fputs(code == 'h' ? help : "ferrule-train " FERRULE_VERSION "\n", stdout);
@@ -290,7 +293,7 @@ static int run_local(struct training *training)
 		.ranks = (int)training->options->ranks,
 		.rank_main = local_rank,
 		.arg = training,
-		.reports = training->reports, /* of no size: rank 0 prints what there is to say */
+		.reports = training->reports, /* size 0: rank 0 prints all results */
 	};
 
 	return launch_ranks(&launch);
@@ -312,7 +315,7 @@ static int run(const struct train_options *options)
 	bool local = !options->job && !options->is_launched;
 	int status;
 
-	/* Local ranks inherit the images; what is wrong with them is said once. */
+	/* Local ranks inherit the images. Errors of the file are printed once. */
 	if (dataset_read(options->data, &data, &error)) {
 		say("%s%s", error.text, options->data == default_data ? hint : "");
 		return EXIT_FAILURE;

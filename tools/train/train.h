@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ferrule-train: what its files share. The order of a run: main (train.c) reads the images
- * (data.c) and starts the ranks (launch.c), unless a launcher has; each joins the others
- * (session.c) and trains (rank.c) its copy of the network (net.c), whose gradients are
- * summed over the ranks (sync.c); rank 0 tells how it went (print.c). One thread in
- * each process.
+ * ferrule-train: declarations that its files share.
+ *
+ * The order of a run: main (train.c) reads the images (data.c) and starts the ranks (launch.c),
+ * unless a launcher has. Each rank joins the others (session.c) and trains (rank.c) its copy of the
+ * network (net.c). The gradients are summed over the ranks (sync.c). Rank 0 prints the results
+ * (print.c). One thread per process.
  */
 #ifndef FERRULE_TOOLS_TRAIN_TRAIN_H
 #define FERRULE_TOOLS_TRAIN_TRAIN_H
@@ -20,13 +21,13 @@
 
 struct train_options {
 	uint64_t ranks, rank;
-	const char *job;          /* or NULL: ranks are started here, or by a launcher */
-	struct frl_launch launch; /* that launcher, where is_launched; ranks and rank are its */
+	const char *job;          /* NULL: this process or a launcher starts the ranks */
+	struct frl_launch launch; /* if is_launched; has `rank` and `ranks` */
 	bool is_launched;
 	const char *data;
 	struct net_shape shape;
 	uint64_t epochs;
-	uint64_t batch; /* images of all ranks between two steps */
+	uint64_t batch; /* images of all ranks per step */
 	uint64_t seed;
 	uint64_t bucket_bytes;
 	double rate;
@@ -34,15 +35,15 @@ struct train_options {
 	struct device_options device;
 };
 
-/* After an epoch: over all ranks, the same on each of them. */
+/* Results of an epoch over all ranks, the same on each rank. */
 struct train_epoch {
-	double loss;      /* mean over the training images, each when its batch came */
-	uint64_t correct; /* test images */
+	double loss;      /* mean over the training images, each at the time of its batch */
+	uint64_t correct; /* correct test images */
 };
 
-/* What a rank tells about its work. Sent between processes as it is. */
+/* The results of a rank. Sent between processes unchanged. */
 struct train_report {
-	uint64_t digest; /* of the parameters: equal on all ranks */
+	uint64_t digest; /* of the parameters, which must be equal on all ranks */
 	uint64_t total_ns;
 	struct train_times times;
 };
@@ -57,18 +58,18 @@ struct training {
 };
 
 /*
- * Joins `job`, or what the launcher says where that is NULL, as rank `rank` and trains; says what
- * is wrong itself. 0 or a negative errno.
+ * Joins `job` (NULL: that of the launcher) as rank `rank`, and trains. Prints what failed. Returns
+ * 0 or a negative errno.
  */
 int train_rank(struct training *training, int rank, const char *job);
 
-/* Do all ranks have the same parameters, bit by bit? */
+/* Returns whether all ranks have bitwise the same parameters. */
 bool train_ranks_agree(const struct training *training);
 
-/* Rank 0's output; the first two are nothing where --quiet or --json ask for nothing. */
+/* Print the output of rank 0. The first two print nothing with --quiet or --json. */
 void train_print_heading(const struct training *training);
 void train_print_epoch(const struct training *training, uint64_t epoch);
-/* 0 or -ENOMEM. */
+/* Prints the results. Returns 0 or -ENOMEM. */
 int train_print_result(const struct training *training);
 
 #endif
