@@ -69,7 +69,7 @@ test_numbers() {
 	csv csv-untimed.out 13 '^$'
 }
 
-# As others read it: by a parser, with the names that tools/README.md has.
+# As others read it: by a parser, with the names that docs/guide/bench.md has.
 test_parsers() {
 	if ! command -v python3 >/dev/null; then
 		echo "not tried: parsers (there is no python3)"

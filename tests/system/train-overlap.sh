@@ -4,7 +4,7 @@
 # Reducing gradients during the backward pass and after it, over a link of 100 Mb/s: the results are
 # the same, bit by bit; communication is in flight during the computation in the one case and not
 # in the other; computing, driving and waiting are parts of the time in all. Which one is faster
-# depends on the link and on how busy the processors are (tools/README.md), so the times are
+# depends on the link and on how busy the processors are (docs/guide/tools.md), so the times are
 # printed and not compared.
 # shellcheck source=tests/system/rails_lib.sh
 . "$(dirname "$0")/rails_lib.sh"

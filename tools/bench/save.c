@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrule-bench: writes the rows as JSON and as CSV. tools/README.md describes both formats. */
+/* ferrule-bench: writes the rows as JSON and as CSV. docs/guide/bench.md describes both formats. */
 #include "tools/bench/bench.h"
 
 #include <errno.h>
