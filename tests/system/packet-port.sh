@@ -102,5 +102,6 @@ if command -v python3 >/dev/null && [ -x "$bin/ferrule-pcap" ]; then
 else
 	echo "what is on the wire was not looked at: no python3, or ferrule-pcap is not built"
 fi
-! grep -l 'does not segment UDP frames' "$temp"/*.out || fail "the kernel does not cut frames of UDP"
+! grep -l 'does not segment UDP frames' "$temp"/*.out ||
+	fail "the kernel does not segment UDP frames"
 finish
