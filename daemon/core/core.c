@@ -59,7 +59,7 @@ void core_destroy(struct core *core)
 	HASH_ITER(hh, core->sessions, session, next)
 	{
 		session->peer = NULL;
-		session_take_apart(core, session, CORE_END_CLOSED, "the daemon ends");
+		session_remove(core, session, CORE_END_CLOSED, "the daemon ends");
 	}
 	sessions_reap(core);
 	ports_destroy(core);
@@ -225,7 +225,7 @@ static void daemon_message(
 
 /* Before its Hello a session may only send Hello. A dialled daemon may also send the reason of a
  * refusal. */
-static void stranger_message(
+static void message_before_hello(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns)
 {
 	if (envelope->body_case == CTL__ENVELOPE__BODY_HELLO)
@@ -234,7 +234,7 @@ static void stranger_message(
 		session->kind == CORE_PEER_DIALLED)
 		peers_message(core, session, envelope, now_ns);
 	else
-		session_throw_out(core, session, EPROTO, "the first message must be a Hello");
+		session_reject(core, session, EPROTO, "the first message must be a Hello");
 }
 
 void core_message(struct core *core, uint64_t id, const Ctl__Envelope *envelope, uint64_t now_ns)
@@ -246,23 +246,23 @@ void core_message(struct core *core, uint64_t id, const Ctl__Envelope *envelope,
 	if (!session)
 		return;
 	if (session->peer)
-		session->peer->heard_ns = now_ns;
-	core->asks = session->kind == CORE_LOCAL ? session : NULL;
+		session->peer->last_rx_ns = now_ns;
+	core->sender = session->kind == CORE_LOCAL ? session : NULL;
 	if (session->role == CTL__ROLE__ROLE_NONE)
-		stranger_message(core, session, envelope, now_ns);
+		message_before_hello(core, session, envelope, now_ns);
 	else if (envelope->version != CONTROL_VERSION)
-		session_throw_out(core, session, EPROTO,
+		session_reject(core, session, EPROTO,
 			"the message has protocol version %u, this ferruled has %d",
 			envelope->version, CONTROL_VERSION);
 	else if (envelope->body_case == CTL__ENVELOPE__BODY_HELLO)
-		session_throw_out(core, session, EPROTO, "only one Hello is allowed");
+		session_reject(core, session, EPROTO, "only one Hello is allowed");
 	else if (session->role == CTL__ROLE__ROLE_PROCESS)
 		process_message(core, session, envelope, now_ns);
 	else if (session->role == CTL__ROLE__ROLE_OPERATOR)
 		operator_message(core, session, envelope, now_ns);
 	else
 		daemon_message(core, session, envelope, now_ns);
-	core->asks = NULL;
+	core->sender = NULL;
 	session_drop_page(session); /* the page came with another message than DescribePort */
 	sessions_reap(core);
 }

@@ -72,7 +72,7 @@ struct core_ops {
 	bool (*has_socket)(void *ctx, uint64_t id);
 	/* Keeps a text for core_restore() of the next daemon. It replaces the previous one; ""
 	 * removes it. */
-	void (*keep)(void *ctx, const char *text);
+	void (*save)(void *ctx, const char *text);
 	void *ctx;
 };
 
@@ -117,7 +117,7 @@ void core_configure(struct core *core, const struct config *config, uint64_t now
 /* Restores the text that the previous daemon kept: leases whose sockets may still be open. */
 void core_restore(struct core *core, const char *text, uint64_t now_ns);
 /* Keeps such a text for the next daemon. Call it before core_destroy(). */
-void core_keep(struct core *core);
+void core_save(struct core *core);
 
 /* Adds a session. Returns false, after a Failure with the reason, if it is refused: close it
  * then. */

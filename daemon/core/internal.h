@@ -163,7 +163,7 @@ struct conn {
 	/* A message that the peer needs, and gets again after a disconnection: the request until it
 	 * is answered, the reply until the connection is established. Also a deferred request. */
 	Ctl__Envelope *held;
-	bool parked;     /* passive: waits for its service after a restart; no session */
+	bool deferred;   /* passive: waits for its service after a restart; no session */
 	uint64_t synced; /* the peer's sync_round that last contained this connection */
 };
 
@@ -197,13 +197,13 @@ struct peer {
 	struct list conns; /* struct conn.of_peer */
 	/* struct member.of_peer: members on that host in groups here, and the reverse */
 	struct list members;
-	uint64_t heard_ns;   /* when it last sent anything */
-	uint64_t judged_ns;  /* when it was last declared gone; 0: never */
-	uint64_t pinged_ns;  /* when the ping without a pong yet was sent; 0: none */
-	uint64_t ping_ns;    /* when the next ping is due */
-	uint64_t up_ns;      /* since when it is connected; 0: never was */
-	uint64_t lost_ns;    /* since when it is not */
-	uint64_t dialled_ns; /* when it was last dialled; 0: never */
+	uint64_t last_rx_ns;       /* when it last sent anything */
+	uint64_t declared_gone_ns; /* when it was last declared gone; 0: never */
+	uint64_t pinged_ns;        /* when the ping without a pong yet was sent; 0: none */
+	uint64_t ping_ns;          /* when the next ping is due */
+	uint64_t up_ns;            /* since when it is connected; 0: never was */
+	uint64_t lost_ns;          /* since when it is not */
+	uint64_t dialled_ns;       /* when it was last dialled; 0: never */
 	uint64_t retry_ns;
 	uint32_t backoff_ms;
 	int refusal;         /* errno of a Failure before its Hello; 0: none */
@@ -238,10 +238,10 @@ struct member {
 	uint64_t seq;            /* of its GroupJoin, until answered */
 	char job[CORE_NAME + 1]; /* of a group kept by `peer`, with its id */
 	uint64_t group_id;
-	uint32_t rounds; /* allgathers that it has given its piece for */
-	uint32_t again;  /* requested pieces that it still has to give again */
-	char *about;     /* description; once dead, what happened to it; NULL: no memory */
-	uint8_t *piece;  /* of the latest round, while ranks are still to join; or NULL */
+	uint32_t rounds;    /* allgathers that it has given its piece for */
+	uint32_t to_resend; /* requested pieces that it still has to give again */
+	char *about;        /* description; once dead, what happened to it; NULL: no memory */
+	uint8_t *piece;     /* of the latest round, while ranks are still to join; or NULL */
 	size_t piece_size;
 	Ctl__Envelope *held; /* its GroupJoin, until the peer has answered */
 };
@@ -251,21 +251,21 @@ struct group {
 	char key[CORE_NAME + 16]; /* user and job: "1000/train" */
 	uint32_t uid;
 	uint32_t ranks;
-	uint64_t id;             /* distinguishes groups of the same name */
-	uint32_t met;            /* members that have joined, or will never join */
-	uint32_t present;        /* members that have not gone; the group ends with the last one */
-	uint32_t away;           /* present members that are away */
-	uint64_t back_until_ns;  /* created again: all must come back until then; 0: no */
-	bool has_met;            /* all have joined and know it: a joiner must be coming back */
-	struct member **members; /* by rank; NULL: has not joined */
-	size_t kept;             /* bytes of pieces for late ranks */
+	uint64_t id;              /* distinguishes groups of the same name */
+	uint32_t n_joined;        /* members that have joined, or will never join */
+	uint32_t n_present;       /* members that have not gone; the group ends with the last one */
+	uint32_t away;            /* present members that are away */
+	uint64_t rejoin_until_ns; /* created again: all must come back until then; 0: no */
+	bool all_joined;          /* all have joined and know it: a joiner must be coming back */
+	struct member **members;  /* by rank; NULL: has not joined */
+	size_t kept;              /* bytes of pieces for late ranks */
 	/* Ranks have come back, and ranks may lack pieces of this round and later ones. Once all
 	 * are there, one rank after the other gives its pieces again. */
-	bool returns;
-	uint32_t again_from;
-	uint32_t again_next; /* the next rank to be asked */
-	uint32_t asked;      /* sum of the members' `again` */
-	size_t again_size;   /* largest piece that was given again, plus 1; 0: none */
+	bool resending;
+	uint32_t resend_from;
+	uint32_t resend_next;     /* the next rank to be asked */
+	uint32_t resends_pending; /* sum of the members' `to_resend` */
+	size_t resend_size;       /* largest piece that was given again, plus 1; 0: none */
 };
 
 /* ---- operators */
@@ -343,19 +343,19 @@ struct core {
 	uint64_t pieces;  /* pieces that were given in groups here */
 	uint64_t next_seq;
 	uint64_t started_ns;
-	uint64_t relearn_until_ns;  /* leases and ends of connections wait until then; 0: no */
-	uint64_t idle_since_ns;     /* 0: a process or operator is connected */
-	uint64_t now_ns;            /* of the current call */
-	const struct session *asks; /* the sender of the current message; NULL: none */
-	uint64_t refused_ns;        /* when a refused session was last logged; 0: never */
+	uint64_t relearn_until_ns;    /* leases and ends of connections wait until then; 0: no */
+	uint64_t idle_since_ns;       /* 0: a process or operator is connected */
+	uint64_t now_ns;              /* of the current call */
+	const struct session *sender; /* the sender of the current message; NULL: none */
+	uint64_t refused_ns;          /* when a refused session was last logged; 0: never */
 	uint64_t due_ns;
-	struct session *lost;                    /* freed when the current call returns */
-	uint32_t n_local, n_remote, n_strangers; /* sessions; strangers (no Hello) count twice */
-	char draining[CORE_REASON];              /* or empty */
-	uint64_t conns_due_ns;                   /* no connection times out before */
-	uint64_t groups_due_ns;                  /* no rank is given up before */
-	uint32_t parked;                         /* requests deferred until their service is back */
-	bool said_no_socket;                     /* of a lease whose socket could not be opened */
+	struct session *lost;                       /* freed when the current call returns */
+	uint32_t n_local, n_remote, n_unidentified; /* sessions; strangers (no Hello) count twice */
+	char draining[CORE_REASON];                 /* or empty */
+	uint64_t conns_due_ns;                      /* no connection times out before */
+	uint64_t groups_due_ns;                     /* no rank is given up before */
+	uint32_t deferred;     /* requests deferred until their service is back */
+	bool warned_no_socket; /* of a lease whose socket could not be opened */
 	/* Until then other ends on this host may come back; 0: all have. */
 	uint64_t resumed_until_ns;
 	struct core_facts facts; /* texts are in fact_texts */
@@ -384,8 +384,7 @@ void sessions_configure(struct core *core);
 uint64_t sessions_tick(struct core *core); /* sessions without Hello; returns the next deadline */
 void sessions_reap(struct core *core);
 /* Removes a session that has ended, with all its objects. `end` and `why` are for peers. */
-void session_take_apart(
-	struct core *core, struct session *session, enum core_end end, const char *why);
+void session_remove(struct core *core, struct session *session, enum core_end end, const char *why);
 
 struct session *session_find(struct core *core, uint64_t id);
 void session_send(struct core *core, const struct session *session, Ctl__Envelope *envelope);
@@ -397,13 +396,13 @@ void session_fail_for(struct core *core, const struct session *session, uint64_t
 	uint32_t retry_ms, const char *text);
 void session_done(struct core *core, const struct session *session, uint64_t seq);
 /* Sends a Failure and closes a session that violates the protocol. Its objects are removed. */
-void session_throw_out(struct core *core, struct session *session, int error, const char *format,
-	...) __attribute__((format(printf, 4, 5)));
+void session_reject(struct core *core, struct session *session, int error, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 /* Closes a session that is no longer needed. Its objects are removed. */
 void session_close(struct core *core, struct session *session, uint64_t now_ns);
 struct usage core_usage(const struct core *core, uid_t uid);
 
-/* ---- ports.c */
+/* ---- leases/ports.c */
 
 void ports_open(struct core *core, struct session *session, uint64_t seq,
 	const Ctl__OpenPort *message, uint64_t now_ns);
@@ -418,7 +417,7 @@ bool port_owns_endpoint(const struct port *port, const uint8_t *endpoint, uint32
 uint64_t ports_tick(struct core *core, uint64_t now_ns); /* as below */
 void ports_destroy(struct core *core);
 
-/* ---- conns.c */
+/* ---- conns/ */
 
 void conns_listen(struct core *core, struct session *session, uint64_t seq,
 	const Ctl__Listen *message, uint64_t now_ns);
@@ -451,11 +450,11 @@ void conns_peer_same(struct core *core, struct peer *peer, struct peer *same_as,
 /* Call it before the sessions, ports and peers of the connections are destroyed. */
 void conns_destroy(struct core *core);
 
-/* ---- peers.c */
+/* ---- peers/ */
 
 /* Returns the peer of "host", "host:port" or "[::1]:port", and dials it if necessary. Returns NULL
- * with *ret_self set for this host, else with `why`. The peer counts for core.asks: users share the
- * number of peers. */
+ * with *ret_self set for this host, else with `why`. The peer counts for core.sender: users share
+ * the number of peers. */
 struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *ret_error,
 	const char **ret_why, uint64_t now_ns);
 /* Sends if the peer is connected. Returns false if not. */
@@ -478,7 +477,7 @@ void peers_destroy(struct core *core);
 /* Returns the peer with this instance, or NULL. */
 struct peer *peer_of_instance(const struct core *core, uint64_t instance);
 
-/* ---- groups.c */
+/* ---- groups/ */
 
 void groups_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
@@ -494,7 +493,7 @@ void groups_peer_gone(
 uint64_t groups_tick(struct core *core, uint64_t now_ns);
 void groups_destroy(struct core *core);
 
-/* ---- query.c */
+/* ---- query/ */
 
 void query_message(
 	struct core *core, struct session *session, const Ctl__Envelope *envelope, uint64_t now_ns);
@@ -512,7 +511,7 @@ static inline bool may_see(const struct session *session, uid_t uid)
 	return session->is_operator || session->uid == uid;
 }
 
-/* ---- traffic.c */
+/* ---- peers/traffic.c */
 
 /* Returns true if the connection's queue pair here has received a packet since then, according to
  * the last page. Returns false unless it is established with a peer that has been reached. */
@@ -522,7 +521,7 @@ bool job_receives(const struct core *core, const struct member *member, uint64_t
 /* Requests new pages from the processes concerned if theirs are older than that. */
 void traffic_refresh(struct core *core, const struct peer *peer, uint64_t age_ns, uint64_t now_ns);
 
-/* ---- totals.c */
+/* ---- metrics/totals.c */
 
 /* Keeps what the port has counted, so that no sum of the metrics decreases. Call it for each
  * described port before its page or its lease is released: when it is closed, or its session is

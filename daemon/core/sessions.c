@@ -10,10 +10,10 @@
 #include "daemon/core/internal.h"
 
 enum {
-	ROOM_FOR_ROOT = 16,      /* extra local sessions for root, for diagnosis */
-	ROOM_FOR_STRANGERS = 16, /* sessions without a Hello from one other address */
-	SAY_AGAIN_MS = 1000,     /* refused sessions are logged once in this time */
-	ROOM_FOR_PEERS = 64,     /* sessions of daemons beyond max_peers, opening or closing */
+	ROOM_FOR_ROOT = 16,         /* extra local sessions for root, for diagnosis */
+	ROOM_FOR_UNIDENTIFIED = 16, /* sessions without a Hello from one other address */
+	SAY_AGAIN_MS = 1000,        /* refused sessions are logged once in this time */
+	ROOM_FOR_PEERS = 64,        /* sessions of daemons beyond max_peers, opening or closing */
 };
 
 struct session *session_find(struct core *core, uint64_t id)
@@ -135,7 +135,7 @@ static void take_user(struct core *core, struct session *session)
 /* ---- opening */
 
 /* Returns the number of sessions from that address without a Hello. */
-static uint32_t count_strangers(const struct core *core, const char *address)
+static uint32_t count_unidentified(const struct core *core, const char *address)
 {
 	uint32_t n = 0;
 
@@ -154,7 +154,8 @@ static const char *limit_reached(const struct core *core, const struct core_sess
 	if (info->kind == CORE_PEER) {
 		if (core->n_remote >= config->max_peers + ROOM_FOR_PEERS)
 			return "there are too many sessions of other hosts (max_peers)";
-		if (count_strangers(core, info->address ? info->address : "") >= ROOM_FOR_STRANGERS)
+		if (count_unidentified(core, info->address ? info->address : "") >=
+			ROOM_FOR_UNIDENTIFIED)
 			return "there are too many sessions without a Hello from this address";
 		return NULL;
 	}
@@ -278,7 +279,7 @@ bool core_opened(
 		return false;
 	}
 	core->counters.sessions++;
-	core->n_strangers++;
+	core->n_unidentified++;
 	if (info->kind == CORE_LOCAL) {
 		core->n_local++;
 		core->idle_since_ns = 0;
@@ -296,7 +297,7 @@ void session_hello(struct core *core, struct session *session, const Ctl__Envelo
 	bool is_daemon = hello->role == CTL__ROLE__ROLE_DAEMON;
 
 	if (envelope->version != CONTROL_VERSION) {
-		session_throw_out(core, session, EPROTO,
+		session_reject(core, session, EPROTO,
 			"%s has version %u of the control protocol (release %s), this ferruled "
 			"version %d (release %s): install matching releases",
 			hello->name, envelope->version, hello->release, CONTROL_VERSION,
@@ -304,13 +305,13 @@ void session_hello(struct core *core, struct session *session, const Ctl__Envelo
 		return;
 	}
 	if (is_daemon != (session->kind != CORE_LOCAL) || hello->instance == 0) {
-		session_throw_out(core, session, EPROTO,
+		session_reject(core, session, EPROTO,
 			"a Hello of role %d is not allowed on this socket", (int)hello->role);
 		return;
 	}
 	session->role = hello->role;
 	session->instance = hello->instance;
-	core->n_strangers--;
+	core->n_unidentified--;
 	if (is_daemon) {
 		peers_hello(core, session, hello, core->now_ns);
 		return;
@@ -344,8 +345,7 @@ void core_page(struct core *core, uint64_t id, const struct page_view *page)
 
 /* ---- end */
 
-void session_take_apart(
-	struct core *core, struct session *session, enum core_end end, const char *why)
+void session_remove(struct core *core, struct session *session, enum core_end end, const char *why)
 {
 	uint64_t now_ns = core->now_ns;
 
@@ -356,7 +356,7 @@ void session_take_apart(
 	core->lost = session;
 	HASH_DEL(core->sessions, session);
 	if (session->role == CTL__ROLE__ROLE_NONE)
-		core->n_strangers--;
+		core->n_unidentified--;
 	if (session->kind == CORE_LOCAL)
 		core->n_local--;
 	else
@@ -375,8 +375,7 @@ void session_take_apart(
 	take_user(core, session);
 }
 
-void session_throw_out(
-	struct core *core, struct session *session, int error, const char *format, ...)
+void session_reject(struct core *core, struct session *session, int error, const char *format, ...)
 {
 	char text[1000];
 	va_list args;
@@ -396,7 +395,7 @@ void session_throw_out(
 			session->address, text);
 	send_failure(core, session->id, 0, error, 0, text);
 	core->ops.close(core->ops.ctx, session->id);
-	session_take_apart(core, session, CORE_END_BAD, text);
+	session_remove(core, session, CORE_END_BAD, text);
 }
 
 void session_close(struct core *core, struct session *session, uint64_t now_ns)
@@ -405,7 +404,7 @@ void session_close(struct core *core, struct session *session, uint64_t now_ns)
 		return;
 	core->now_ns = now_ns;
 	core->ops.close(core->ops.ctx, session->id);
-	session_take_apart(core, session, CORE_END_CLOSED, "closed");
+	session_remove(core, session, CORE_END_CLOSED, "closed");
 }
 
 void core_closed(
@@ -421,7 +420,7 @@ void core_closed(
 		if (end == CORE_END_BAD && session->kind == CORE_LOCAL)
 			core_say(core, CORE_LOG_WARNING, "process %u (%s) of user %u: %s",
 				session->who.pid, session->who.program, session->who.uid, why);
-		session_take_apart(core, session, end, why);
+		session_remove(core, session, end, why);
 	} else if (id & CORE_DIALLED) {
 		peers_dial_failed(core, id, end, why, now_ns);
 	}
@@ -443,14 +442,14 @@ uint64_t sessions_tick(struct core *core)
 	uint64_t due_ns = CORE_NEVER;
 	struct session *session, *next;
 
-	if (core->n_strangers == 0)
+	if (core->n_unidentified == 0)
 		return due_ns;
 	HASH_ITER(hh, core->sessions, session, next)
 	{
 		if (session->role != CTL__ROLE__ROLE_NONE)
 			continue;
 		if (session->hello_by_ns <= core->now_ns)
-			session_throw_out(core, session, ETIMEDOUT, "no Hello came within %u ms",
+			session_reject(core, session, ETIMEDOUT, "no Hello came within %u ms",
 				core->config->hello_ms);
 		else if (session->hello_by_ns < due_ns)
 			due_ns = session->hello_by_ns;

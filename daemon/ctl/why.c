@@ -64,13 +64,13 @@ struct why_direction why_compare(uint32_t send_psn, uint32_t acked_psn, uint32_t
 	 * sent, or behind what the sender knew to be acknowledged. */
 	if (direction.disagree && ((recv_psn - send_psn) & PSN_MASK) < 4096) {
 		direction.disagree = false;
-		direction.unheard = window;
+		direction.unacked = window;
 	} else if (direction.disagree && ((acked_psn - recv_psn) & PSN_MASK) < 4096) {
 		direction.disagree = false;
 		direction.missing = window;
 	} else if (!direction.disagree) {
 		direction.missing = window - accepted;
-		direction.unheard = accepted;
+		direction.unacked = accepted;
 	}
 	return direction;
 }
@@ -246,12 +246,12 @@ static void say_direction(struct why *why, const Ctl__QpInfo *from, const Ctl__Q
 			receiver, to->recv_psn, sender, (from->send_psn - 1) & PSN_MASK,
 			way.missing, way.missing == 1 ? " is" : "s are",
 			way.missing == 1 ? "its" : "their");
-	if (!way.disagree && way.unheard)
+	if (!way.disagree && way.unacked)
 		say(why,
 			"%s has accepted %u packet%s for which %s has no acknowledgement: they "
 			"were lost or are on their way.",
-			receiver, way.unheard, plural(way.unheard), sender);
-	if (!way.disagree && !way.missing && !way.unheard)
+			receiver, way.unacked, plural(way.unacked), sender);
+	if (!way.disagree && !way.missing && !way.unacked)
 		say(why, "All that %s has sent has arrived.", sender);
 }
 
@@ -328,17 +328,17 @@ static void conclude_silence(struct why *why, const Ctl__QpInfo *qp, const Ctl__
 		way = why_compare(qp->send_psn, qp->acked_psn, peer->recv_psn);
 	if (way.disagree)
 		conclude(why, "The two queue pairs do not agree about PSNs: reconnect them.");
-	else if (peer && way.missing && !way.unheard)
+	else if (peer && way.missing && !way.unacked)
 		conclude(why,
 			"No outstanding packet has reached the peer's queue pair: they are lost "
 			"(path, MTU, firewall, MAC address), or the peer's process %u (%s) does "
 			"not drive its device.",
 			peer->pid, peer->program);
-	else if (peer && way.unheard && !way.missing)
+	else if (peer && way.unacked && !way.missing)
 		conclude(why,
 			"The peer has accepted everything, but its acknowledgements do not arrive "
 			"here: check the path back.");
-	else if (peer && way.unheard)
+	else if (peer && way.unacked)
 		conclude(why, "Some packets arrive and some are lost: the path drops packets.");
 	else if (qp->idle_rx_s < 0)
 		conclude(why,
@@ -363,7 +363,7 @@ static void conclude_read(struct why *why, const Ctl__QpInfo *peer)
 }
 
 /* Concludes from the states of both ends alone. Returns false if these say nothing. */
-static bool conclude_plainly(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *peer)
+static bool conclude_from_states(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *peer)
 {
 	char stale[32];
 
@@ -394,7 +394,7 @@ static bool conclude_plainly(struct why *why, const Ctl__QpInfo *qp, const Ctl__
 
 /* Returns true if the queue pair sends the same message repeatedly and gets an RNR NAK each time.
  * Between two tries it waits for an acknowledgement. */
-static bool is_turned_away(const Ctl__QpInfo *qp, const Ctl__QpInfo *peer)
+static bool gets_rnr_naks(const Ctl__QpInfo *qp, const Ctl__QpInfo *peer)
 {
 	/* Both times as of the page, since they have grown since then. */
 	double waited = qp->waiting_s - qp->published_age_s;
@@ -409,7 +409,7 @@ static void diagnose(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *
 	double patience = qp->rtt_us > 1000 ? qp->rtt_us * 10 / 1e6 : 0.01;
 	int wait = wait_of(qp);
 
-	if (conclude_plainly(why, qp, peer))
+	if (conclude_from_states(why, qp, peer))
 		return;
 	switch (wait) {
 	case PAGE_WAIT_NOTHING:
@@ -426,7 +426,7 @@ static void diagnose(struct why *why, const Ctl__QpInfo *qp, const Ctl__QpInfo *
 	case PAGE_WAIT_RNR: conclude_rnr(why, peer); break;
 	case PAGE_WAIT_RETRY:
 	case PAGE_WAIT_ACK:
-		if (is_turned_away(qp, peer))
+		if (gets_rnr_naks(qp, peer))
 			conclude_rnr(why, peer);
 		else if (wait == PAGE_WAIT_ACK && qp->waiting_s - qp->published_age_s < patience)
 			conclude(why, "Nothing is wrong: packets are on their way.");

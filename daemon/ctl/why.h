@@ -20,7 +20,7 @@ enum {
 struct why_direction {
 	bool disagree;    /* the receiver expects none of the PSNs that the sender may still send */
 	uint32_t missing; /* sent, not accepted: lost, or under way */
-	uint32_t unheard; /* accepted, but not acknowledged to the sender */
+	uint32_t unacked; /* accepted, but not acknowledged to the sender */
 };
 
 /* `send_psn`, `acked_psn`: of the sender; `recv_psn`: of the receiver. */

@@ -26,8 +26,9 @@ enum {
 	CONNECTIONS_MAX = 32,
 	HEADERS_MAX = 8192,
 	LIFE_MS = 10000,
-	CROWD = CONNECTIONS_MAX / 2, /* with more connections than this each has a shorter limit: */
-	CROWD_MS = 1000,
+	BUSY_CONNECTIONS = CONNECTIONS_MAX /
+		2, /* with more connections than this each has a shorter limit: */
+	BUSY_LIFE_MS = 1000,
 	SWEEP_MS = 100,
 	ANSWER_MS = 50, /* between `ask` and `write` */
 };
@@ -38,7 +39,7 @@ struct http {
 	void (*write)(void *arg, FILE *out);
 	void (*ask)(void *arg);
 	void *arg;
-	unsigned life_ms, crowd_ms;
+	unsigned life_ms, busy_life_ms;
 	struct list visits;
 	unsigned n_visits;
 	struct event *sweeper; /* active while there are visits */
@@ -50,7 +51,7 @@ struct http {
  * checked periodically: a stream without callbacks has been released by evhttp. */
 struct visit {
 	struct bufferevent *stream;
-	unsigned age_ms, life_ms, crowd_ms;
+	unsigned age_ms, life_ms, busy_life_ms;
 	struct list node; /* http.visits */
 };
 
@@ -81,14 +82,14 @@ static bool is_over(const struct visit *visit)
 static void sweep(evutil_socket_t unused, short what, void *arg)
 {
 	struct http *http = arg;
-	bool is_crowded = http->n_visits > CROWD;
+	bool is_busy = http->n_visits > BUSY_CONNECTIONS;
 
 	LIST_EACH(struct visit, visit, &http->visits, node) {
 		visit->age_ms += SWEEP_MS;
 		if (is_over(visit))
 			visit_end(http, visit);
 		else if (visit->age_ms >= visit->life_ms ||
-			(is_crowded && visit->age_ms >= visit->crowd_ms))
+			(is_busy && visit->age_ms >= visit->busy_life_ms))
 			/* evhttp sees the end of the stream and releases it. */
 			shutdown(bufferevent_getfd(visit->stream), SHUT_RDWR);
 	}
@@ -114,7 +115,7 @@ static struct bufferevent *visit_begin(struct event_base *base, void *arg)
 	}
 	bufferevent_incref(visit->stream);
 	visit->life_ms = http->life_ms;
-	visit->crowd_ms = http->crowd_ms;
+	visit->busy_life_ms = http->busy_life_ms;
 	list_add_tail(&http->visits, &visit->node);
 	if (!http->n_visits++)
 		event_add(http->sweeper, &interval);
@@ -301,7 +302,7 @@ struct http *http_start(struct event_base *base, const char *address, uint16_t p
 	http->arg = arg;
 	evhttp_set_max_headers_size(http->server, HEADERS_MAX);
 	evhttp_set_max_body_size(http->server, 0);
-	http_limit(http, LIFE_MS, CROWD_MS);
+	http_limit(http, LIFE_MS, BUSY_LIFE_MS);
 	/* All methods that evhttp knows, so that is_read() refuses them. */
 	evhttp_set_allowed_methods(http->server,
 		EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
@@ -321,10 +322,10 @@ void http_prepare(struct http *http, void (*ask)(void *arg))
 	http->ask = ask;
 }
 
-void http_limit(struct http *http, unsigned life_ms, unsigned crowd_ms)
+void http_limit(struct http *http, unsigned life_ms, unsigned busy_life_ms)
 {
 	http->life_ms = life_ms;
-	http->crowd_ms = crowd_ms;
+	http->busy_life_ms = busy_life_ms;
 	/* evhttp limits the time between two bytes. */
 	evhttp_set_timeout(http->server, (int)((life_ms + 999) / 1000));
 }

@@ -26,7 +26,7 @@ void http_prepare(struct http *http, void (*ask)(void *arg));
 
 /* For tests: sets the longest life of a connection, normally and with many connections. The
  * defaults are 10 s and 1 s, in steps of 100 ms. Applies to later connections. */
-void http_limit(struct http *http, unsigned life_ms, unsigned crowd_ms);
+void http_limit(struct http *http, unsigned life_ms, unsigned busy_life_ms);
 
 /* Ends all connections and frees the server. NULL is allowed. */
 void http_stop(struct http *http);

@@ -106,7 +106,7 @@ static bool core_asks_socket(void *ctx, uint64_t id)
 
 static void core_keeps(void *ctx, const char *text)
 {
-	sockets_keep(((struct loop *)ctx)->sockets, text);
+	sockets_save(((struct loop *)ctx)->sockets, text);
 }
 
 static bool core_asks_certified(void *ctx, uint64_t session, const char *name)
@@ -160,7 +160,7 @@ static void hand_page(struct loop *loop, const struct stream *stream, int fd)
 }
 
 /* The route of a message: the stream on it that has no room. */
-struct passage {
+struct route {
 	const struct loop *loop;
 	size_t size;
 	struct stream *full;
@@ -168,22 +168,22 @@ struct passage {
 
 static bool has_room(void *ctx, uint64_t peer)
 {
-	struct passage *passage = ctx;
-	struct stream *stream = stream_find(passage->loop->streams, peer);
+	struct route *route = ctx;
+	struct stream *stream = stream_find(route->loop->streams, peer);
 
-	if (!stream || stream_has_room(stream, passage->size))
+	if (!stream || stream_has_room(stream, route->size))
 		return true;
-	passage->full = stream;
+	route->full = stream;
 	return false;
 }
 
 static struct stream *stream_passes_to(
 	void *ctx, struct stream *stream, const Ctl__Envelope *envelope, size_t size)
 {
-	struct passage passage = { .loop = ctx, .size = size };
+	struct route route = { .loop = ctx, .size = size };
 
-	core_has_room(passage.loop->core, stream_id(stream), envelope, has_room, &passage);
-	return passage.full;
+	core_has_room(route.loop->core, stream_id(stream), envelope, has_room, &route);
+	return route.full;
 }
 
 static void stream_message(void *ctx, struct stream *stream, const Ctl__Envelope *envelope, int fd)
@@ -339,7 +339,7 @@ static void dial_connected(
 
 /* ---- signals */
 
-static void tell_facts(struct loop *loop)
+static void update_facts(struct loop *loop)
 {
 	struct core_facts facts = {
 		.socket = loop->config->socket,
@@ -379,7 +379,7 @@ static bool read_again(struct loop *loop, char *error, size_t size)
 	streams_set_message_ms(loop->streams, wanted->hello_ms);
 	config_free(loop->config);
 	loop->config = wanted;
-	tell_facts(loop);
+	update_facts(loop);
 	return true;
 }
 
@@ -452,7 +452,7 @@ static bool make_parts(struct loop *loop)
 
 static void restore(struct loop *loop)
 {
-	char *text = sockets_kept(loop->sockets);
+	char *text = sockets_saved(loop->sockets);
 
 	if (text)
 		core_restore(loop->core, text, clock_now_ns());
@@ -491,7 +491,7 @@ struct loop *loop_create(const struct options *options, struct config *config, s
 int loop_run(struct loop *loop)
 {
 	/* Not earlier: the daemon may have changed its user. */
-	tell_facts(loop);
+	update_facts(loop);
 	streams_settle(loop->streams);
 	sd_notify(0, "READY=1");
 	log_line(CORE_LOG_INFO, "ready on %s%s%s%s%s%s", loop->config->socket,
@@ -512,7 +512,7 @@ void loop_destroy(struct loop *loop)
 	held = loop->core ? core_has_leases(loop->core, clock_now_ns())
 			  : local_crashed(loop->local);
 	if (loop->core && loop->sockets)
-		core_keep(loop->core);
+		core_save(loop->core);
 	core_destroy(loop->core);
 	sockets_destroy(loop->sockets);
 	streams_destroy(loop->streams);

@@ -29,7 +29,7 @@ struct sockets {
 	uint64_t *ids;
 	size_t n_ids, room;
 	uint64_t read_ns; /* 0: not read since a socket was opened */
-	bool said_unlisted, said_unkept;
+	bool warned_unlisted, warned_unsaved;
 };
 
 struct sockets *sockets_create(const char *path)
@@ -117,11 +117,11 @@ bool sockets_has(struct sockets *sockets, uint64_t id)
 	if (!sockets->read_ns || now_ns - sockets->read_ns > LIST_AGE_NS) {
 		sockets->read_ns = 0;
 		if (!read_list(sockets)) {
-			if (!sockets->said_unlisted)
+			if (!sockets->warned_unlisted)
 				log_line(CORE_LOG_WARNING,
 					"cannot read /proc/self/net/packet: addresses of leases "
 					"with sockets stay reserved");
-			sockets->said_unlisted = true;
+			sockets->warned_unlisted = true;
 			return true;
 		}
 		sockets->read_ns = now_ns;
@@ -173,22 +173,22 @@ static bool replace_file(const struct sockets *sockets, const char *text)
 	return write_file(sockets->new_path, text) && rename(sockets->new_path, sockets->path) == 0;
 }
 
-void sockets_keep(struct sockets *sockets, const char *text)
+void sockets_save(struct sockets *sockets, const char *text)
 {
 	bool done = *text ? replace_file(sockets, text) : !unlink(sockets->path) || errno == ENOENT;
 
 	/* Truncate it if this user may not remove files there. */
 	if (!done && !*text)
 		done = truncate(sockets->path, 0) == 0;
-	if (!done && !sockets->said_unkept)
+	if (!done && !sockets->warned_unsaved)
 		log_line(CORE_LOG_WARNING,
 			"cannot write %s (%s): after a crash, addresses may be leased again while "
 			"their sockets are still open",
 			sockets->path, strerror(errno));
-	sockets->said_unkept |= !done;
+	sockets->warned_unsaved |= !done;
 }
 
-char *sockets_kept(const struct sockets *sockets)
+char *sockets_saved(const struct sockets *sockets)
 {
 	int fd = open_file(sockets->path, O_RDONLY);
 	char *text = fd >= 0 ? calloc(1, KEPT_MAX) : NULL;

@@ -56,7 +56,7 @@ static void leave_owner(struct stream *stream)
 
 	if (!owner)
 		return;
-	stream_give_room(stream);
+	stream_release_room(stream);
 	stream->owner = NULL;
 	if (--owner->streams)
 		return;
@@ -95,7 +95,7 @@ static void release(struct stream *stream)
 }
 
 /* Stops reading from the stream and taking its messages. */
-static void leave_rows(struct stream *stream)
+static void stop_turns(struct stream *stream)
 {
 	event_del(&stream->read);
 	event_del(&stream->write);
@@ -104,7 +104,7 @@ static void leave_rows(struct stream *stream)
 	list_remove(&stream->waiting);
 	stream->full = NULL;
 	event_del(&stream->closed);
-	stream_give_room(stream);
+	stream_release_room(stream);
 	if (stream->state == STREAM_HANDSHAKE)
 		stream->set->waiting--;
 }
@@ -115,7 +115,7 @@ void stream_end(struct stream *stream, enum core_end end, const char *format, ..
 
 	if (stream->state == STREAM_ENDED || stream->state == STREAM_LEAVING)
 		return;
-	leave_rows(stream);
+	stop_turns(stream);
 	stream->state = STREAM_ENDED;
 	stream->end = end;
 	va_start(arguments, format);
@@ -123,7 +123,7 @@ void stream_end(struct stream *stream, enum core_end end, const char *format, ..
 	va_end(arguments);
 	frame_clean_text(stream->why);
 	list_add_tail(&stream->set->ended, &stream->gone);
-	stream_let_in(stream);
+	stream_wake_waiters(stream);
 }
 
 static void mark_dirty(struct stream *stream)
@@ -151,7 +151,7 @@ static void go_on_with_handshake(struct stream *stream)
 		stream->set->waiting--;
 		stream->opened = true;
 		if (handler->opened(handler->ctx, stream))
-			stream_listen(stream, false);
+			stream_resume_reading(stream, false);
 		else
 			stream_close(stream);
 	}
@@ -162,8 +162,8 @@ static void throw_away(struct stream *stream)
 	ssize_t got = wire_read(&stream->wire, stream->set->scratch);
 
 	if (got > 0)
-		stream->thrown += (size_t)got;
-	if ((got <= 0 && got != -EAGAIN) || stream->thrown > LINGER_BYTES)
+		stream->discarded += (size_t)got;
+	if ((got <= 0 && got != -EAGAIN) || stream->discarded > LINGER_BYTES)
 		release(stream);
 }
 
@@ -175,7 +175,7 @@ static void take_bytes(struct stream *stream)
 		if (evbuffer_add(stream->in, stream->set->scratch, (size_t)got) < 0)
 			stream_end(stream, CORE_END_BAD, "no memory for its message");
 		else
-			stream_get_in_row(stream);
+			stream_queue_turn(stream);
 	} else if (got == -EPROTO && (stream->wire.ssl || stream->local)) {
 		stream_end(stream, stream->local ? CORE_END_BAD : CORE_END_TLS, "%s",
 			stream->wire.why);
@@ -245,7 +245,8 @@ static void on_closed(evutil_socket_t fd, short what, void *arg)
 
 static bool takes_output(const struct stream *stream)
 {
-	return stream->state != STREAM_ENDED && stream->state != STREAM_LEAVING && !stream->deaf;
+	return stream->state != STREAM_ENDED && stream->state != STREAM_LEAVING &&
+		!stream->tx_failed;
 }
 
 void stream_send(struct stream *stream, const Ctl__Envelope *envelope)
@@ -277,7 +278,7 @@ void stream_send(struct stream *stream, const Ctl__Envelope *envelope)
 	set->out_total += size;
 	mark_dirty(stream);
 	if (!stream->local)
-		stream_filled(stream);
+		stream_block_sender(stream);
 }
 
 void stream_give_fd(struct stream *stream, int fd)
@@ -306,7 +307,7 @@ bool stream_is_stuck(const struct stream *stream)
 /* All output has been sent. */
 static void finish_leaving(struct stream *stream)
 {
-	if (stream->local || stream->deaf || !stream->opened) {
+	if (stream->local || stream->tx_failed || !stream->opened) {
 		release(stream);
 		return;
 	}
@@ -330,17 +331,17 @@ static void flush(struct stream *stream)
 		stream->set->out_total -= (size_t)sent;
 	if (sent < 0 && sent != -EAGAIN) {
 		/* Its last messages may be unread: they end the stream. */
-		stream->deaf = true;
+		stream->tx_failed = true;
 		drop_output(stream);
 	}
 	if (evbuffer_get_length(stream->out))
 		event_add(&stream->write, NULL);
 	else if (stream->state == STREAM_LEAVING)
 		return finish_leaving(stream);
-	stream_let_in(stream);
-	if (stream->held && stream_may_be_heard(stream)) {
-		stream->held = false;
-		stream_get_in_row(stream);
+	stream_wake_waiters(stream);
+	if (stream->throttled && stream_has_read_output(stream)) {
+		stream->throttled = false;
+		stream_queue_turn(stream);
 	}
 }
 
@@ -348,7 +349,7 @@ static void start_leaving(struct stream *stream)
 {
 	HASH_DEL(stream->set->by_id, stream);
 	stream->state = STREAM_LEAVING;
-	stream_let_in(stream);
+	stream_wake_waiters(stream);
 	list_remove(&stream->gone);
 	stream_set_timer(stream, LINGER_MS);
 	mark_dirty(stream);
@@ -359,12 +360,12 @@ void stream_close(struct stream *stream)
 	if (stream->state == STREAM_LEAVING)
 		return;
 	if (stream->state != STREAM_ENDED)
-		leave_rows(stream);
+		stop_turns(stream);
 	start_leaving(stream);
 }
 
 /* Tells the sender of an invalid message what was wrong. */
-static void say_why(struct stream *stream)
+static void send_reason(struct stream *stream)
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
 
@@ -384,7 +385,7 @@ static void tell_of_end(struct stream *stream)
 	if (stream->state != STREAM_ENDED)
 		return;
 	if (stream->end == CORE_END_BAD && stream->opened)
-		say_why(stream);
+		send_reason(stream);
 	else
 		release(stream);
 }

@@ -35,7 +35,7 @@ struct stream_handler {
 	bool (*opened)(void *ctx, struct stream *stream);
 	/* Checks the route of a process's message. Returns the stream on it that has no room, or
 	 * NULL. The message then waits. */
-	struct stream *(*passes_to)(
+	struct stream *(*blocked_by)(
 		void *ctx, struct stream *stream, const Ctl__Envelope *envelope, size_t size);
 	/* `fd`: a memfd that came with the message, which the handler closes, or -1. */
 	void (*message)(void *ctx, struct stream *stream, const Ctl__Envelope *envelope, int fd);

@@ -36,14 +36,14 @@ struct stream {
 	struct list all;
 	struct wire wire;
 	enum stream_state state;
-	bool local;    /* a Unix socket */
-	bool opened;   /* the handler knows it */
-	bool spoken;   /* a message was taken: it has identified itself */
-	bool heavy;    /* its last turn was long */
-	bool held;     /* not read until it reads its output */
-	bool deaf;     /* nothing can be sent to it; its messages are still taken */
-	bool timed;    /* the timer runs for an incomplete message */
-	size_t thrown; /* bytes discarded while LEAVING */
+	bool local;       /* a Unix socket */
+	bool opened;      /* the handler knows it */
+	bool identified;  /* a message was taken: it has identified itself */
+	bool heavy;       /* its last turn was long */
+	bool throttled;   /* not read until it reads its output */
+	bool tx_failed;   /* nothing can be sent to it; its messages are still taken */
+	bool timed;       /* the timer runs for an incomplete message */
+	size_t discarded; /* bytes discarded while LEAVING */
 	struct event read, write, timer;
 	struct evbuffer *in, *out;
 	struct list row;   /* streams.quick or .busy: has messages */
@@ -87,25 +87,25 @@ void stream_set_timer(struct stream *stream, uint32_t ms);
 void streams_init_turns(struct streams *streams);
 
 /* Bytes have arrived: schedules a turn. The stream is not read meanwhile. */
-void stream_get_in_row(struct stream *stream);
+void stream_queue_turn(struct stream *stream);
 
 /* The stream has no whole message left: reads on. `began_anew`: the bytes of the next message
  * arrived after the previous one was complete. */
-void stream_listen(struct stream *stream, bool began_anew);
+void stream_resume_reading(struct stream *stream, bool began_anew);
 
 /* Releases the reservation of a long message, so that other streams of its owner can have
  * theirs. */
-void stream_give_room(struct stream *stream);
+void stream_release_room(struct stream *stream);
 
 /* The stream of another daemon got output. If it is full, the sender of the current message
  * waits. */
-void stream_filled(struct stream *stream);
+void stream_block_sender(struct stream *stream);
 
 /* Continues the streams that wait for room, as far as there is any; all of them if this one has
  * ended. */
-void stream_let_in(struct stream *stream);
+void stream_wake_waiters(struct stream *stream);
 
 /* Returns true if a local client has read most of its output. */
-bool stream_may_be_heard(const struct stream *stream);
+bool stream_has_read_output(const struct stream *stream);
 
 #endif

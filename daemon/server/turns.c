@@ -34,7 +34,7 @@ static void wake_rows(struct streams *set)
 		event_add(&set->turn, &at_once);
 }
 
-void stream_get_in_row(struct stream *stream)
+void stream_queue_turn(struct stream *stream)
 {
 	struct streams *set = stream->set;
 
@@ -47,7 +47,7 @@ void stream_get_in_row(struct stream *stream)
 /* Returns the length of the first frame; 0 if it is incomplete. */
 static int next_frame(struct stream *stream)
 {
-	size_t limit = stream->spoken ? FRAME_MAX : FRAME_MAX_STRANGER;
+	size_t limit = stream->identified ? FRAME_MAX : FRAME_MAX_STRANGER;
 	size_t size = evbuffer_get_length(stream->in);
 	uint8_t header[FRAME_HEADER] = { 0 };
 	int length;
@@ -56,7 +56,7 @@ static int next_frame(struct stream *stream)
 	length = frame_length(header, size, limit);
 	if (length >= 0)
 		return length;
-	if (!stream->spoken && !stream->local && header[0] == 0x16 && header[1] == 3)
+	if (!stream->identified && !stream->local && header[0] == 0x16 && header[1] == 3)
 		stream_end(stream, CORE_END_BAD, "it speaks TLS, which is not configured here");
 	else
 		stream_end(stream, CORE_END_BAD, "its message is longer than the %zu bytes allowed",
@@ -79,7 +79,7 @@ static void wait_for(struct stream *stream, struct stream *full, size_t wants)
 	event_add(&stream->closed, NULL);
 }
 
-void stream_filled(struct stream *stream)
+void stream_block_sender(struct stream *stream)
 {
 	struct stream *taken = stream->set->taken;
 
@@ -88,7 +88,7 @@ void stream_filled(struct stream *stream)
 		wait_for(taken, stream, 0);
 }
 
-void stream_let_in(struct stream *stream)
+void stream_wake_waiters(struct stream *stream)
 {
 	bool is_open = stream->state == STREAM_OPEN;
 	size_t coming = 0;
@@ -105,7 +105,7 @@ void stream_let_in(struct stream *stream)
 		list_remove(&first->waiting);
 		first->full = NULL;
 		event_del(&first->closed);
-		stream_get_in_row(first);
+		stream_queue_turn(first);
 	}
 }
 
@@ -132,7 +132,7 @@ static bool take_room(struct stream *stream)
 	return true;
 }
 
-void stream_give_room(struct stream *stream)
+void stream_release_room(struct stream *stream)
 {
 	struct owner *owner = stream->owner;
 
@@ -147,7 +147,7 @@ void stream_give_room(struct stream *stream)
 			return;
 		list_remove(&first->waiting);
 		event_del(&first->closed);
-		stream_listen(first, true);
+		stream_resume_reading(first, true);
 	}
 }
 
@@ -167,7 +167,7 @@ static void take_message(struct stream *stream, int length)
 		return;
 	}
 	if (stream->local)
-		full = handler->passes_to(handler->ctx, stream, envelope, (size_t)length);
+		full = handler->blocked_by(handler->ctx, stream, envelope, (size_t)length);
 	if (full) {
 		/* The message stays in the buffer, packed. */
 		wait_for(stream, full, (size_t)length);
@@ -175,18 +175,18 @@ static void take_message(struct stream *stream, int length)
 		return;
 	}
 	evbuffer_drain(stream->in, (size_t)length);
-	stream_give_room(stream);
+	stream_release_room(stream);
 	if (envelope->body_case == CTL__ENVELOPE__BODY_DESCRIBE_PORT)
 		fd = wire_take_fd(&stream->wire);
 	stream->set->taken = stream;
 	handler->message(handler->ctx, stream, envelope, fd);
 	stream->set->taken = NULL;
 	ctl__envelope__free_unpacked(envelope, NULL);
-	stream->spoken = true;
+	stream->identified = true;
 }
 
 /* Called after a turn that left no message over. */
-void stream_listen(struct stream *stream, bool began_anew)
+void stream_resume_reading(struct stream *stream, bool began_anew)
 {
 	struct streams *set = stream->set;
 
@@ -221,8 +221,8 @@ static void take_turn(struct stream *stream)
 	size_t bytes = 0;
 
 	while (stream->state == STREAM_OPEN) {
-		stream->held = stream->local && evbuffer_get_length(stream->out) > OUT_HOLD;
-		if (stream->held || stream->full) {
+		stream->throttled = stream->local && evbuffer_get_length(stream->out) > OUT_HOLD;
+		if (stream->throttled || stream->full) {
 			event_del(&stream->timer);
 			stream->timed = false;
 			return;
@@ -243,9 +243,9 @@ static void take_turn(struct stream *stream)
 	if (length) {
 		event_del(&stream->timer);
 		stream->timed = false;
-		stream_get_in_row(stream);
+		stream_queue_turn(stream);
 	} else {
-		stream_listen(stream, messages > 0);
+		stream_resume_reading(stream, messages > 0);
 	}
 }
 
@@ -288,7 +288,7 @@ void streams_init_turns(struct streams *set)
 	evtimer_assign(&set->turn, set->base, on_turn, set);
 }
 
-bool stream_may_be_heard(const struct stream *stream)
+bool stream_has_read_output(const struct stream *stream)
 {
 	return evbuffer_get_length(stream->out) <= OUT_HOLD / 2;
 }

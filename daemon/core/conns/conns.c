@@ -154,9 +154,9 @@ void conn_answered(struct core *core, struct conn *conn)
 	if (conn->listener)
 		conn->listener->waiting--;
 	conn->listener = NULL;
-	if (conn->parked)
-		core->parked--;
-	conn->parked = false;
+	if (conn->deferred)
+		core->deferred--;
+	conn->deferred = false;
 }
 
 void conn_forget(struct core *core, struct conn *conn)
@@ -229,7 +229,7 @@ void conn_fill_end(Ctl__Envelope *envelope, Ctl__ConnEnd *end, const ProtobufCBi
 	envelope->conn_end = end;
 }
 
-void conn_tell(struct core *core, struct conn *conn, const struct ending *ending)
+void conn_notify(struct core *core, struct conn *conn, const struct ending *ending)
 {
 	const ProtobufCBinaryData uuid = { UUID_SIZE, conn->key.uuid };
 	Ctl__Envelope envelope;
@@ -240,7 +240,7 @@ void conn_tell(struct core *core, struct conn *conn, const struct ending *ending
 	conn_forget(core, conn);
 }
 
-void conn_tell_other(struct core *core, const struct conn *conn, const struct ending *ending)
+void conn_notify_other(struct core *core, const struct conn *conn, const struct ending *ending)
 {
 	const ProtobufCBinaryData uuid = { UUID_SIZE, (uint8_t *)(uintptr_t)conn->key.uuid };
 	struct conn *twin = conn_twin(core, conn);
@@ -248,7 +248,7 @@ void conn_tell_other(struct core *core, const struct conn *conn, const struct en
 	Ctl__ConnEnd end;
 
 	if (twin) {
-		conn_tell(core, twin, ending);
+		conn_notify(core, twin, ending);
 	} else if (conn->peer) {
 		/* A peer that is not connected learns this from the next Sync. */
 		conn_fill_end(&envelope, &end, &uuid, !conn->key.passive, ending);
@@ -258,8 +258,8 @@ void conn_tell_other(struct core *core, const struct conn *conn, const struct en
 
 void conn_end_both(struct core *core, struct conn *conn, const struct ending *ending)
 {
-	conn_tell_other(core, conn, ending);
-	conn_tell(core, conn, ending);
+	conn_notify_other(core, conn, ending);
+	conn_notify(core, conn, ending);
 }
 
 void conn_refuse(struct core *core, const struct peer *peer, const ProtobufCBinaryData *uuid,
@@ -274,7 +274,7 @@ void conn_refuse(struct core *core, const struct peer *peer, const ProtobufCBina
 		peer_send(core, peer, &envelope);
 	} else if (active && !active->peer) {
 		core->counters.connects_refused++;
-		conn_tell(core, active, ending);
+		conn_notify(core, active, ending);
 	}
 }
 
@@ -309,7 +309,7 @@ void conns_session_lost(struct core *core, struct session *session, uint64_t now
 		struct conn *conn = container_of(session->conns.next, struct conn, of_session);
 
 		core->counters.ends_died++;
-		conn_tell_other(core, conn, &ending);
+		conn_notify_other(core, conn, &ending);
 		conn_forget(core, conn);
 	}
 	LIST_EACH(const struct listener, listener, &session->listeners, of_session) {
@@ -359,7 +359,7 @@ void conns_peer_gone(
 			core->counters.ends_host_gone++;
 		else
 			core->counters.connects_refused++;
-		conn_tell(core, conn, &ending);
+		conn_notify(core, conn, &ending);
 	}
 }
 

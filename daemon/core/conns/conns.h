@@ -45,9 +45,9 @@ struct conn *conn_twin(const struct core *core, const struct conn *conn);
 /* Sends to the process of this end, if it has one. */
 void conn_send(struct core *core, const struct conn *conn, Ctl__Envelope *envelope);
 /* Notifies the process of this end that it has ended, and removes the end. */
-void conn_tell(struct core *core, struct conn *conn, const struct ending *ending);
+void conn_notify(struct core *core, struct conn *conn, const struct ending *ending);
 /* Notifies the other end, and removes it if it is on this host. This end stays. */
-void conn_tell_other(struct core *core, const struct conn *conn, const struct ending *ending);
+void conn_notify_other(struct core *core, const struct conn *conn, const struct ending *ending);
 /* Ends both. */
 void conn_end_both(struct core *core, struct conn *conn, const struct ending *ending);
 /* Reports a refusal to the active end of a request, which came from `peer`, or from this host if
@@ -77,7 +77,7 @@ uint64_t relearned_ns(const struct core *core);
 bool conn_offer(struct core *core, struct peer *peer, const Ctl__ConnRequest *request,
 	uint64_t now_ns, struct ending *ret_refusal);
 /* Refuses the requests whose service did not come back. */
-void conns_refuse_parked(struct core *core);
+void conns_refuse_deferred(struct core *core);
 void conns_resume(struct core *core, struct session *session, const Ctl__ConnResume *message,
 	uint64_t now_ns);
 /* Does what waited until this daemon had relearned. Returns when it is to be called again. */

@@ -43,7 +43,7 @@ static struct listener *service_find(const struct core *core, const char *servic
 
 /* ---- incoming requests */
 
-static bool is_welcome(const struct core *core, const struct listener *listener,
+static bool may_connect(const struct core *core, const struct listener *listener,
 	const Ctl__ConnRequest *request, struct ending *ret_refusal)
 {
 	const struct session *session = listener->session;
@@ -112,7 +112,7 @@ static bool offer_to(struct core *core, struct listener *listener, struct peer *
 	struct conn *conn;
 	Ctl__Who who;
 
-	if (!is_welcome(core, listener, request, ret_refusal))
+	if (!may_connect(core, listener, request, ret_refusal))
 		return false;
 	conn = passive_new(core, peer, request, now_ns, ret_refusal);
 	if (!conn)
@@ -128,16 +128,16 @@ static bool offer_to(struct core *core, struct listener *listener, struct peer *
 	return true;
 }
 
-static bool park(struct core *core, struct peer *peer, const Ctl__ConnRequest *request,
+static bool defer_request(struct core *core, struct peer *peer, const Ctl__ConnRequest *request,
 	uint64_t now_ns, struct ending *ret_refusal)
 {
 	struct conn *conn;
 
 	/* Deferred requests belong to no user of this host, so no other limit applies to them. */
-	if (core->parked >= core->config->max_connections_per_user) {
+	if (core->deferred >= core->config->max_connections_per_user) {
 		ending_set(ret_refusal, ECONNREFUSED,
 			"nobody offers service %s on %s yet, and %u requests wait already",
-			request->service, core->config->host, core->parked);
+			request->service, core->config->host, core->deferred);
 		return false;
 	}
 	conn = passive_new(core, peer, request, now_ns, ret_refusal);
@@ -145,8 +145,8 @@ static bool park(struct core *core, struct peer *peer, const Ctl__ConnRequest *r
 		return false;
 	conn_hold(conn,
 		&ENVELOPE(0, CONN_REQUEST, conn_request, (Ctl__ConnRequest *)(uintptr_t)request));
-	conn->parked = true;
-	core->parked++;
+	conn->deferred = true;
+	core->deferred++;
 	return true;
 }
 
@@ -171,7 +171,7 @@ bool conn_offer(struct core *core, struct peer *peer, const Ctl__ConnRequest *re
 	if (listener)
 		return offer_to(core, listener, peer, request, now_ns, ret_refusal);
 	if (is_relearning(core, now_ns))
-		return park(core, peer, request, now_ns, ret_refusal);
+		return defer_request(core, peer, request, now_ns, ret_refusal);
 	ending_set(ret_refusal, ECONNREFUSED, "nobody offers service %s on %s", request->service,
 		core->config->host);
 	return false;
@@ -179,18 +179,18 @@ bool conn_offer(struct core *core, struct peer *peer, const Ctl__ConnRequest *re
 
 /* Passes the deferred requests for this service to its listener. NULL: refuses all deferred
  * requests. */
-static void unpark(struct core *core, struct listener *listener, uint64_t now_ns)
+static void resume_requests(struct core *core, struct listener *listener, uint64_t now_ns)
 {
 	struct conn *conn = core->conns, *next;
 	struct ending refusal;
 
-	for (; conn && core->parked; conn = next) {
+	for (; conn && core->deferred; conn = next) {
 		Ctl__Envelope *held = conn->held;
 		struct peer *peer = conn->peer;
 		bool is_taken = false;
 
 		next = conn->hh.next;
-		if (!conn->parked || (listener && strcmp(conn->service, listener->service)))
+		if (!conn->deferred || (listener && strcmp(conn->service, listener->service)))
 			continue;
 		ending_set(&refusal, ECONNREFUSED,
 			"nobody offers service %s on %s since ferruled was started again",
@@ -210,9 +210,9 @@ static void unpark(struct core *core, struct listener *listener, uint64_t now_ns
 	}
 }
 
-void conns_refuse_parked(struct core *core)
+void conns_refuse_deferred(struct core *core)
 {
-	unpark(core, NULL, 0);
+	resume_requests(core, NULL, 0);
 }
 
 /* ---- listeners */
@@ -285,8 +285,8 @@ void conns_listen(struct core *core, struct session *session, uint64_t seq,
 	session->user->usage.listeners++;
 	listening.service = listener->service;
 	session_send(core, session, &ENVELOPE(seq, LISTENING, listening, &listening));
-	if (core->parked)
-		unpark(core, listener, now_ns);
+	if (core->deferred)
+		resume_requests(core, listener, now_ns);
 }
 
 /* Requests that were offered to the listener stay: its process still answers them. */

@@ -108,7 +108,7 @@ static void pass_request_on(struct core *core, struct conn *conn, const char *ho
 	if (!is_self)
 		ending_set(&refusal, error, "host %s: %s", host, why);
 	core->counters.connects_refused++;
-	conn_tell(core, conn, &refusal);
+	conn_notify(core, conn, &refusal);
 }
 
 static void request_of_process(struct core *core, struct session *session,
@@ -123,7 +123,7 @@ static void request_of_process(struct core *core, struct session *session,
 	conn = conns_find(core, message->uuid.data, false);
 	if (conn && conn->session == session) {
 		/* A refusal would look to the process like the end of its other connection. */
-		session_throw_out(core, session, EPROTO, "it used a connection identifier twice");
+		session_reject(core, session, EPROTO, "it used a connection identifier twice");
 		return;
 	}
 	core->counters.connects++;
@@ -235,7 +235,7 @@ static void reply_of_peer(struct core *core, struct session *session, const Ctl_
 		conn_fill_end(&envelope, &end, &message->uuid, true, &ending);
 		peer_send(core, session->peer, &envelope);
 		if (conn)
-			conn_tell(core, conn, &ending);
+			conn_notify(core, conn, &ending);
 		return;
 	}
 	who_read(session->peer, message->who, &passive);
@@ -287,7 +287,7 @@ static void end_of_process(struct core *core, struct session *session, const Ctl
 				? "does not accept the connection"
 				: "has closed the connection");
 	ending.private_data = message->private_data;
-	conn_tell_other(core, conn, &ending);
+	conn_notify_other(core, conn, &ending);
 	conn_forget(core, conn);
 }
 
@@ -304,7 +304,7 @@ static void end_of_peer(struct core *core, struct session *session, const Ctl__C
 		core->counters.connects_refused++;
 	ending_set(&ending, (int)message->error, "%s", message->reason);
 	ending.private_data = message->private_data;
-	conn_tell(core, conn, &ending);
+	conn_notify(core, conn, &ending);
 }
 
 static const ProtobufCBinaryData *uuid_of(const Ctl__Envelope *envelope)
@@ -360,8 +360,8 @@ void conns_message(
 	const ProtobufCBinaryData *uuid = uuid_of(envelope);
 
 	if (!uuid || uuid->len != UUID_SIZE) {
-		session_throw_out(core, session, EPROTO,
-			"a connection identifier must have %d bytes", UUID_SIZE);
+		session_reject(core, session, EPROTO, "a connection identifier must have %d bytes",
+			UUID_SIZE);
 		return;
 	}
 	if (session->kind == CORE_LOCAL)

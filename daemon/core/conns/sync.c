@@ -172,7 +172,7 @@ void conns_resume(
 }
 
 /* Ends the connections within this host whose other end is missing. */
-static void end_lone_ends(struct core *core)
+static void end_unresumed(struct core *core)
 {
 	struct conn *conn, *next;
 	struct ending ending;
@@ -183,7 +183,7 @@ static void end_lone_ends(struct core *core)
 	{
 		if (!conn->peer && !conn_twin(core, conn)) {
 			core->counters.ends_died++;
-			conn_tell(core, conn, &ending);
+			conn_notify(core, conn, &ending);
 		}
 	}
 	core->resumed_until_ns = 0;
@@ -194,12 +194,12 @@ uint64_t conns_catch_up(struct core *core, uint64_t now_ns)
 	bool is_owed = false;
 	struct peer *peer, *next;
 
-	if (core->parked && is_relearning(core, now_ns))
+	if (core->deferred && is_relearning(core, now_ns))
 		return core->relearn_until_ns;
-	if (core->parked)
-		conns_refuse_parked(core);
+	if (core->deferred)
+		conns_refuse_deferred(core);
 	if (core->resumed_until_ns && now_ns >= core->resumed_until_ns)
-		end_lone_ends(core);
+		end_unresumed(core);
 	HASH_ITER(hh, core->peers, peer, next)
 	{
 		is_owed = is_owed || peer->owes_sync;
@@ -299,7 +299,7 @@ static void end_unnamed(struct core *core, struct peer *peer)
 		if (!conn->key.passive && conn->state == CONN_REQUESTED)
 			continue;
 		core->counters.ends_died++;
-		conn_tell(core, conn, &ending);
+		conn_notify(core, conn, &ending);
 	}
 }
 
@@ -320,7 +320,7 @@ void conns_sync(struct core *core, struct peer *peer, const Ctl__Sync *sync, uin
 static void send_held(struct core *core, struct peer *peer)
 {
 	LIST_EACH(struct conn, conn, &peer->conns, of_peer) {
-		if (conn->held && !conn->parked)
+		if (conn->held && !conn->deferred)
 			peer_send(core, peer, conn->held);
 	}
 }
@@ -341,7 +341,7 @@ void conns_peer_same(struct core *core, struct peer *peer, struct peer *same_as,
 		struct conn *conn = container_of(peer->conns.next, struct conn, of_peer);
 
 		conn_give_peer(conn, same_as);
-		if (conn->held && !conn->parked)
+		if (conn->held && !conn->deferred)
 			peer_send(core, same_as, conn->held);
 	}
 	conns_owe_sync(core, same_as, now_ns);
@@ -360,7 +360,7 @@ void conns_peer_self(struct core *core, struct peer *peer, uint64_t now_ns)
 			await_other_end(core, now_ns);
 		} else if (!conn_offer(core, NULL, held->conn_request, now_ns, &refusal)) {
 			core->counters.connects_refused++;
-			conn_tell(core, conn, &refusal);
+			conn_notify(core, conn, &refusal);
 		}
 		if (held)
 			ctl__envelope__free_unpacked(held, NULL);

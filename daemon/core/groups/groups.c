@@ -158,7 +158,7 @@ static bool name_is_taken(const struct core *core, const struct joiner *joiner)
 }
 
 /* Checks the job's name and the rank. Returns false after refusing the join. */
-static bool makes_sense(struct core *core, const struct joiner *joiner)
+static bool is_valid_join(struct core *core, const struct joiner *joiner)
 {
 	static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 					 "0123456789._-";
@@ -248,13 +248,13 @@ static void take_join(struct core *core, struct session *session, uint64_t seq,
 	if (session->role == CTL__ROLE__ROLE_DAEMON) {
 		if (!session->peer || !join->who)
 			joiner_refuse(core, &joiner, EPROTO, "the join does not name its process");
-		else if (makes_sense(core, &joiner)) {
+		else if (is_valid_join(core, &joiner)) {
 			joiner.uid = join->who->uid;
 			kept_join(core, &joiner, now_ns);
 		}
 		return;
 	}
-	if (!makes_sense(core, &joiner))
+	if (!is_valid_join(core, &joiner))
 		return;
 	if (join->host[0])
 		peer = peer_get(core, join->host, &is_self, &error, &why, now_ns);
@@ -285,7 +285,7 @@ static void take_leave(
 }
 
 /* Handles a message of a rank, from its process or from that process's daemon. */
-static void of_rank(
+static void rank_message(
 	struct core *core, struct member *member, const Ctl__Envelope *envelope, uint64_t now_ns)
 {
 	Ctl__Envelope on = *envelope;
@@ -346,9 +346,9 @@ void groups_message(
 	 * GroupLeave has then achieved what it asked for. */
 	if (member && member->session == session &&
 		envelope->body_case != CTL__ENVELOPE__BODY_GROUP_EVENT)
-		of_rank(core, member, envelope, now_ns);
+		rank_message(core, member, envelope, now_ns);
 	else if (member && member->peer_session == session->id && member->group)
-		of_rank(core, member, envelope, now_ns);
+		rank_message(core, member, envelope, now_ns);
 	else if (member && member->peer_session == session->id)
 		proxied_message(core, member, envelope, now_ns);
 	if (leaves && envelope->seq)
@@ -358,10 +358,10 @@ void groups_message(
 /* ---- sessions */
 
 /* The route between a member and the other daemon is broken. */
-static void lose(struct core *core, struct member *member, uint64_t now_ns)
+static void route_lost(struct core *core, struct member *member, uint64_t now_ns)
 {
 	if (member->group)
-		back_lost(core, member, now_ns);
+		rejoin_route_lost(core, member, now_ns);
 	else
 		proxied_lost(core, member, "the connection with it broke", now_ns);
 }
@@ -373,9 +373,9 @@ static void peer_session_lost(struct core *core, const struct session *session, 
 	HASH_ITER(hh, core->members, member, next)
 	{
 		if (member->peer_session == session->id)
-			lose(core, member, now_ns);
+			route_lost(core, member, now_ns);
 		else if (member->away && member->peer == session->peer)
-			back_unreachable(core, member);
+			rejoin_route_failed(core, member);
 	}
 }
 
@@ -409,7 +409,7 @@ void groups_peer_up(struct core *core, struct peer *peer, uint64_t now_ns)
 	groups_send_joins(core, peer, now_ns);
 	LIST_EACH(struct member, member, &peer->members, of_peer) {
 		if (member->group && !session_find(core, member->peer_session))
-			back_reachable(core, member, now_ns);
+			rejoin_route_up(core, member, now_ns);
 	}
 }
 

@@ -86,41 +86,41 @@ void kept_leave(struct core *core, struct member *member, uint64_t now_ns);
 void kept_die(struct core *core, struct member *member, uint64_t now_ns, const char *how, ...)
 	__attribute__((format(printf, 4, 5)));
 void group_free(struct core *core, struct group *group);
-void kept_tell(struct core *core, const struct member *to, Ctl__GroupEventKind kind, uint32_t rank,
-	const char *text);
-void kept_tell_others(struct core *core, const struct member *about, Ctl__GroupEventKind kind);
+void kept_notify(struct core *core, const struct member *to, Ctl__GroupEventKind kind,
+	uint32_t rank, const char *text);
+void kept_notify_others(struct core *core, const struct member *about, Ctl__GroupEventKind kind);
 
 /* ---- rejoin.c */
 
 /* Returns true if an unknown rank may join this group, or join it again. Returns false after
  * refusing it. */
-bool back_may_join(struct core *core, const struct group *group, const struct joiner *joiner);
+bool rejoin_allowed(struct core *core, const struct group *group, const struct joiner *joiner);
 /* Returns true if the joiner is this member, which had joined over a session that is broken or
  * about to break. It must know the member's secret name, and have the same user and host. */
-bool back_is_member(
+bool rejoin_is_member(
 	const struct core *core, const struct member *member, const struct joiner *joiner);
 /* Moves the member to the joiner's session. */
-void back_reach(struct member *member, const struct joiner *joiner);
+void rejoin_reach(struct member *member, const struct joiner *joiner);
 /* A rank has come back: its knowledge of the others is taken over. `is_new`: the group was created
  * again; else the rank takes its previous place. */
-void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin *join, bool is_new,
+void rejoin_done(struct core *core, struct member *member, const Ctl__GroupJoin *join, bool is_new,
 	uint64_t now_ns);
 /* The route to the member's process is broken. */
-void back_lost(struct core *core, struct member *member, uint64_t now_ns);
+void rejoin_route_lost(struct core *core, struct member *member, uint64_t now_ns);
 /* The route broke again before the member came back. */
-void back_unreachable(struct core *core, struct member *member);
+void rejoin_route_failed(struct core *core, struct member *member);
 /* The route works again: the member must come back soon. */
-void back_reachable(struct core *core, struct member *member, uint64_t now_ns);
+void rejoin_route_up(struct core *core, struct member *member, uint64_t now_ns);
 
 /* A rank has joined, or is no longer waited for. */
-void again_check(struct core *core, struct group *group);
+void resend_check(struct core *core, struct group *group);
 /* A rank has come back: pieces from this round on may be missing. */
-void again_from(struct group *group, uint32_t round);
+void resend_from(struct group *group, uint32_t round);
 /* Handles a piece that the member has given before. Returns false if it was not requested. */
-bool again_take(struct member *member, const Ctl__GroupPiece *piece);
+bool resend_take(struct member *member, const Ctl__GroupPiece *piece);
 /* Stops requesting pieces from this member, so that another one can be asked. */
-void again_forget(struct member *member);
-void again_go_on(struct core *core, struct group *group);
+void resend_cancel(struct member *member);
+void resend_continue(struct core *core, struct group *group);
 
 /* ---- proxied.c */
 

@@ -28,8 +28,8 @@ static void send_piece(struct core *core, const struct member *to, uint32_t rank
 	member_send(core, to, &ENVELOPE(0, GROUP_PIECE, group_piece, &piece));
 }
 
-void kept_tell(struct core *core, const struct member *to, Ctl__GroupEventKind kind, uint32_t rank,
-	const char *text)
+void kept_notify(struct core *core, const struct member *to, Ctl__GroupEventKind kind,
+	uint32_t rank, const char *text)
 {
 	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
 
@@ -41,13 +41,13 @@ void kept_tell(struct core *core, const struct member *to, Ctl__GroupEventKind k
 	member_send(core, to, &ENVELOPE(0, GROUP_EVENT, group_event, &event));
 }
 
-void kept_tell_others(struct core *core, const struct member *about, Ctl__GroupEventKind kind)
+void kept_notify_others(struct core *core, const struct member *about, Ctl__GroupEventKind kind)
 {
 	const struct group *group = about->group;
 
 	for (uint32_t i = 0; i < group->ranks; i++)
 		if (member_is_here(group->members[i]) && group->members[i] != about)
-			kept_tell(core, group->members[i], kind, about->rank, about->about);
+			kept_notify(core, group->members[i], kind, about->rank, about->about);
 }
 
 /* Sends a late rank all that it has missed. */
@@ -66,12 +66,14 @@ static void catch_up(struct core *core, const struct member *late)
 			send_piece(core, late, i, member->rounds - 1, &data, false);
 		}
 		if (member->aborted)
-			kept_tell(
+			kept_notify(
 				core, late, CTL__GROUP_EVENT_KIND__GROUP_ABORTED, i, member->about);
 		else if (member->dead)
-			kept_tell(core, late, CTL__GROUP_EVENT_KIND__GROUP_DEAD, i, member->about);
+			kept_notify(
+				core, late, CTL__GROUP_EVENT_KIND__GROUP_DEAD, i, member->about);
 		if (member->left)
-			kept_tell(core, late, CTL__GROUP_EVENT_KIND__GROUP_LEFT, i, member->about);
+			kept_notify(
+				core, late, CTL__GROUP_EVENT_KIND__GROUP_LEFT, i, member->about);
 	}
 }
 
@@ -206,7 +208,7 @@ static struct group *group_for(struct core *core, const struct joiner *joiner)
 			group->ranks, join->ranks);
 	else if (group->members[join->rank])
 		refuse_double(core, joiner, group->members[join->rank]);
-	else if (back_may_join(core, group, joiner))
+	else if (rejoin_allowed(core, group, joiner))
 		return group;
 	return NULL;
 }
@@ -235,7 +237,7 @@ static struct member *take_place(struct core *core, const struct joiner *joiner)
 	member = member_new(core, joiner);
 	if (!member) {
 		joiner_refuse(core, joiner, ENOMEM, "no memory for another rank");
-		if (!group->met)
+		if (!group->n_joined)
 			group_free(core, group);
 		return NULL;
 	}
@@ -243,8 +245,8 @@ static struct member *take_place(struct core *core, const struct joiner *joiner)
 	member->joined = true;
 	describe(core, joiner, member);
 	group->members[member->rank] = member;
-	group->met++;
-	group->present++;
+	group->n_joined++;
+	group->n_present++;
 	return member;
 }
 
@@ -253,12 +255,12 @@ void kept_join(struct core *core, const struct joiner *joiner, uint64_t now_ns)
 	struct member *member = member_find(core, &joiner->join->member);
 	bool is_new = !member;
 
-	if (member && !back_is_member(core, member, joiner)) {
+	if (member && !rejoin_is_member(core, member, joiner)) {
 		joiner_refuse(core, joiner, EEXIST, "a member with this name exists already");
 		return;
 	}
 	if (member)
-		back_reach(member, joiner);
+		rejoin_reach(member, joiner);
 	else
 		member = take_place(core, joiner);
 	if (!member)
@@ -267,39 +269,39 @@ void kept_join(struct core *core, const struct joiner *joiner, uint64_t now_ns)
 	joiner_welcome(core, joiner, member->group->id);
 	catch_up(core, member);
 	if (joiner->join->resumes || !is_new)
-		back_joined(core, member, joiner->join, is_new, now_ns);
-	again_check(core, member->group);
+		rejoin_done(core, member, joiner->join, is_new, now_ns);
+	resend_check(core, member->group);
 }
 
 /* ---- the end of a rank */
 
-static void gone(
+static void rank_gone(
 	struct core *core, struct member *member, Ctl__GroupEventKind kind, uint64_t now_ns)
 {
 	struct group *group = member->group;
 	bool was_away = member->away;
 
 	member_unlink(core, member, now_ns);
-	again_forget(member);
+	resend_cancel(member);
 	group->away -= was_away;
 	member->away = false;
 	member->left = kind == CTL__GROUP_EVENT_KIND__GROUP_LEFT;
 	member->dead = !member->left;
 	/* The others know of a rank that has aborted; it may end without leaving. */
 	if (member->left || !member->aborted)
-		kept_tell_others(core, member, kind);
+		kept_notify_others(core, member, kind);
 	/* A rank that comes back later must be notified. */
-	if (--group->present == 0 && !group->back_until_ns)
+	if (--group->n_present == 0 && !group->rejoin_until_ns)
 		group_free(core, group);
 	else if (was_away)
-		again_check(core, group);
+		resend_check(core, group);
 	else
-		again_go_on(core, group);
+		resend_continue(core, group);
 }
 
 void kept_leave(struct core *core, struct member *member, uint64_t now_ns)
 {
-	gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_LEFT, now_ns);
+	rank_gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_LEFT, now_ns);
 }
 
 void kept_die(struct core *core, struct member *member, uint64_t now_ns, const char *how, ...)
@@ -313,16 +315,16 @@ void kept_die(struct core *core, struct member *member, uint64_t now_ns, const c
 	/* For a rank that has aborted the reason of the abort remains its description. */
 	if (!member->aborted)
 		member_describe(member, "%s%s", member->about ? member->about : "it", text);
-	gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD, now_ns);
+	rank_gone(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD, now_ns);
 }
 
 /* Removes a rank that violates the protocol. Its process and its daemon live on. */
-static void throw_out(struct core *core, struct member *member, const char *what, uint64_t now_ns)
+static void remove_rank(struct core *core, struct member *member, const char *what, uint64_t now_ns)
 {
 	char text[CORE_REASON];
 
 	snprintf(text, sizeof(text), "the daemon removed this rank from the job: it %s", what);
-	kept_tell(core, member, CTL__GROUP_EVENT_KIND__GROUP_LOST, member->rank, text);
+	kept_notify(core, member, CTL__GROUP_EVENT_KIND__GROUP_LOST, member->rank, text);
 	core_say(core, CORE_LOG_WARNING, "job %s: rank %u %s", member->group->key, member->rank,
 		what);
 	kept_die(core, member, now_ns, " %s", what);
@@ -338,7 +340,7 @@ void kept_abort(struct core *core, struct member *member, const char *why)
 	copy_text(text, sizeof(text), why);
 	member_describe(member, "%s gave up%s%s", member->about ? member->about : "it",
 		text[0] ? ": " : "", text);
-	kept_tell_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_ABORTED);
+	kept_notify_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_ABORTED);
 }
 
 /* ---- allgathers */
@@ -353,7 +355,7 @@ static bool is_ahead(const struct member *member)
 		uint32_t rounds = other ? other->rounds : 0;
 
 		/* A rank that is to come back has completed as many rounds as the others. */
-		if (!other && group->has_met)
+		if (!other && group->all_joined)
 			continue;
 		if ((!other || member_lives(other)) && (int32_t)(member->rounds - rounds) > 0)
 			return true;
@@ -381,11 +383,11 @@ static bool take_new(
 	const struct group *group = member->group;
 
 	if (piece->round != member->rounds || piece->gone || is_ahead(member)) {
-		throw_out(core, member, "sent a piece out of turn", now_ns);
+		remove_rank(core, member, "sent a piece out of turn", now_ns);
 		return false;
 	}
-	if (group->met < group->ranks && !keep_piece(core, member, &piece->data)) {
-		throw_out(core, member,
+	if (group->n_joined < group->ranks && !keep_piece(core, member, &piece->data)) {
+		remove_rank(core, member,
 			"sent more data than is kept for ranks that have not joined", now_ns);
 		return false;
 	}
@@ -397,7 +399,7 @@ void kept_piece(
 	struct core *core, struct member *member, const Ctl__GroupPiece *piece, uint64_t now_ns)
 {
 	struct group *group = member->group;
-	bool is_again = again_take(member, piece);
+	bool is_again = resend_take(member, piece);
 
 	if (!is_again && !take_new(core, member, piece, now_ns))
 		return;
@@ -405,6 +407,6 @@ void kept_piece(
 	for (uint32_t i = 0; !piece->gone && i < group->ranks; i++)
 		if (member_is_here(group->members[i]) && group->members[i] != member)
 			pass_piece_on(core, group->members[i], member->rank, piece);
-	if (is_again && member->again == 0)
-		again_go_on(core, group);
+	if (is_again && member->to_resend == 0)
+		resend_continue(core, group);
 }

@@ -17,31 +17,31 @@
 #include "daemon/core/groups/groups.h"
 
 enum {
-	BACK_MIN_MS = 2000,
+	REJOIN_MIN_MS = 2000,
 	LOST_S = 15, /* default of a rank's limit without daemons */
 	LOST_MAX_S = 3600,
 	MS_PER_S = 1000,
-	AGAIN_BYTES = 1 << 20, /* bytes of pieces that are requested again at a time */
-	AGAIN_MAX = 64,        /* and the largest number of such pieces */
+	RESEND_BYTES = 1 << 20, /* bytes of pieces that are requested again at a time */
+	RESEND_MAX = 64,        /* and the largest number of such pieces */
 };
 
 #define NS_PER_MS UINT64_C(1000000)
 
-bool back_may_join(struct core *core, const struct group *group, const struct joiner *joiner)
+bool rejoin_allowed(struct core *core, const struct group *group, const struct joiner *joiner)
 {
 	const Ctl__GroupJoin *join = joiner->join;
 
-	if (!join->resumes && !group->has_met)
+	if (!join->resumes && !group->all_joined)
 		return true;
 	/* Before its first allgather no rank can know which others were notified that they had
 	 * joined. */
-	if (join->resumes && ((!group->has_met && join->done == 0) || join->group == group->id))
+	if (join->resumes && ((!group->all_joined && join->done == 0) || join->group == group->id))
 		return true;
 	joiner_refuse(core, joiner, EEXIST, "another job of the name '%s' is running", join->job);
 	return false;
 }
 
-bool back_is_member(
+bool rejoin_is_member(
 	const struct core *core, const struct member *member, const struct joiner *joiner)
 {
 	const struct peer *peer = joiner->session->peer;
@@ -58,7 +58,7 @@ bool back_is_member(
 		(!join->resumes || join->group == group->id);
 }
 
-void back_reach(struct member *member, const struct joiner *joiner)
+void rejoin_reach(struct member *member, const struct joiner *joiner)
 {
 	list_remove(&member->of_peer);
 	member->peer = joiner->session->peer;
@@ -66,25 +66,25 @@ void back_reach(struct member *member, const struct joiner *joiner)
 	member->peer_session = joiner->session->id;
 	member->group->away -= member->away;
 	member->away = false;
-	again_forget(member);
+	resend_cancel(member);
 }
 
 /* ---- deadlines */
 
-static uint64_t back_ns(const struct core *core)
+static uint64_t rejoin_ns(const struct core *core)
 {
 	uint32_t wait_ms = core->config->relearn_ms;
 
-	return (wait_ms > BACK_MIN_MS ? wait_ms : BACK_MIN_MS) * NS_PER_MS;
+	return (wait_ms > REJOIN_MIN_MS ? wait_ms : REJOIN_MIN_MS) * NS_PER_MS;
 }
 
 /* Returns how long the member's process, and with it all ranks, may be without daemons. */
-static uint64_t patience_ns(const struct core *core, const struct member *member)
+static uint64_t rejoin_limit_ns(const struct core *core, const struct member *member)
 {
 	uint32_t lost_s = member->lost_s ? member->lost_s : LOST_S;
 	uint64_t wait_ns = (lost_s < LOST_MAX_S ? lost_s : LOST_MAX_S) * MS_PER_S * NS_PER_MS;
 
-	return wait_ns > back_ns(core) ? wait_ns : back_ns(core);
+	return wait_ns > rejoin_ns(core) ? wait_ns : rejoin_ns(core);
 }
 
 static void set_due(struct core *core, uint64_t due_ns)
@@ -93,25 +93,25 @@ static void set_due(struct core *core, uint64_t due_ns)
 		core->groups_due_ns = due_ns;
 }
 
-void back_lost(struct core *core, struct member *member, uint64_t now_ns)
+void rejoin_route_lost(struct core *core, struct member *member, uint64_t now_ns)
 {
-	again_forget(member);
+	resend_cancel(member);
 	member->away = true;
 	member->group->away++;
 	member->peer_session = 0;
-	member->lost_until_ns = now_ns + patience_ns(core, member);
-	back_unreachable(core, member);
+	member->lost_until_ns = now_ns + rejoin_limit_ns(core, member);
+	rejoin_route_failed(core, member);
 }
 
-void back_unreachable(struct core *core, struct member *member)
+void rejoin_route_failed(struct core *core, struct member *member)
 {
 	member->away_until_ns = member->lost_until_ns;
 	set_due(core, member->away_until_ns);
 }
 
-void back_reachable(struct core *core, struct member *member, uint64_t now_ns)
+void rejoin_route_up(struct core *core, struct member *member, uint64_t now_ns)
 {
-	uint64_t until_ns = now_ns + back_ns(core);
+	uint64_t until_ns = now_ns + rejoin_ns(core);
 
 	if (until_ns < member->away_until_ns)
 		member->away_until_ns = until_ns;
@@ -121,7 +121,7 @@ void back_reachable(struct core *core, struct member *member, uint64_t now_ns)
 /* ---- ranks that come back */
 
 /* Fills the place of a rank that will not come back. Returns NULL without memory. */
-static struct member *mark(struct group *group, uint32_t rank, bool left)
+static struct member *add_gone_member(struct group *group, uint32_t rank, bool left)
 {
 	struct member *member = calloc(1, sizeof(*member));
 
@@ -132,11 +132,11 @@ static struct member *mark(struct group *group, uint32_t rank, bool left)
 	member->left = left;
 	member->dead = !left;
 	group->members[rank] = member;
-	group->met++;
+	group->n_joined++;
 	return member;
 }
 
-void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin *join, bool is_new,
+void rejoin_done(struct core *core, struct member *member, const Ctl__GroupJoin *join, bool is_new,
 	uint64_t now_ns)
 {
 	struct group *group = member->group;
@@ -146,7 +146,7 @@ void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin 
 	 * the rank has not received. */
 	if (!is_new && (int32_t)(member->rounds - from) < 0)
 		from = member->rounds;
-	again_from(group, from);
+	resend_from(group, from);
 	member->rounds = join->done + join->gives;
 	if (join->aborted)
 		kept_abort(core, member, join->why);
@@ -154,15 +154,15 @@ void back_joined(struct core *core, struct member *member, const Ctl__GroupJoin 
 		struct member *other = NULL;
 
 		if (!group->members[rank] && join->left.data[rank / 8] >> rank % 8 & 1)
-			other = mark(group, rank, true);
+			other = add_gone_member(group, rank, true);
 		if (other)
-			kept_tell_others(core, other, CTL__GROUP_EVENT_KIND__GROUP_LEFT);
+			kept_notify_others(core, other, CTL__GROUP_EVENT_KIND__GROUP_LEFT);
 	}
-	if ((join->done > 0 || join->met) && !group->has_met && !group->back_until_ns) {
-		group->back_until_ns = now_ns + patience_ns(core, member);
-		set_due(core, group->back_until_ns);
+	if ((join->done > 0 || join->met) && !group->all_joined && !group->rejoin_until_ns) {
+		group->rejoin_until_ns = now_ns + rejoin_limit_ns(core, member);
+		set_due(core, group->rejoin_until_ns);
 	}
-	group->has_met = group->has_met || join->done > 0;
+	group->all_joined = group->all_joined || join->done > 0;
 }
 
 /* ---- ranks that do not come back */
@@ -177,23 +177,23 @@ static uint64_t give_up_missing(struct core *core, struct group *group, uint64_t
 
 		if (group->members[rank])
 			continue;
-		member = mark(group, rank, false);
+		member = add_gone_member(group, rank, false);
 		if (!member) {
 			complete = false;
 			continue;
 		}
 		member_describe(member, "it did not come back after its daemon was started again");
-		kept_tell_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD);
+		kept_notify_others(core, member, CTL__GROUP_EVENT_KIND__GROUP_DEAD);
 	}
 	if (!complete) {
-		group->back_until_ns = now_ns + back_ns(core);
-		return group->back_until_ns;
+		group->rejoin_until_ns = now_ns + rejoin_ns(core);
+		return group->rejoin_until_ns;
 	}
-	group->back_until_ns = 0;
-	if (group->present == 0)
+	group->rejoin_until_ns = 0;
+	if (group->n_present == 0)
 		group_free(core, group);
 	else
-		again_check(core, group);
+		resend_check(core, group);
 	return CORE_NEVER;
 }
 
@@ -223,14 +223,15 @@ static uint64_t give_up_away(struct core *core, struct group *group, uint64_t no
 
 static uint64_t tick(struct core *core, struct group *group, uint64_t now_ns)
 {
-	uint64_t back_until_ns = group->back_until_ns, due_ns = CORE_NEVER, missing_ns;
+	uint64_t rejoin_until_ns = group->rejoin_until_ns, due_ns = CORE_NEVER, missing_ns;
 
 	if (group->away > 0)
 		due_ns = give_up_away(core, group, now_ns);
-	/* give_up_away() frees the group only if it has no back_until_ns. */
-	if (!back_until_ns)
+	/* give_up_away() frees the group only if it has no rejoin_until_ns. */
+	if (!rejoin_until_ns)
 		return due_ns;
-	missing_ns = back_until_ns <= now_ns ? give_up_missing(core, group, now_ns) : back_until_ns;
+	missing_ns = rejoin_until_ns <= now_ns ? give_up_missing(core, group, now_ns)
+					       : rejoin_until_ns;
 	return missing_ns < due_ns ? missing_ns : due_ns;
 }
 
@@ -276,22 +277,22 @@ static void drop_pieces(struct group *group)
 
 static bool is_complete(const struct group *group)
 {
-	return group->met == group->ranks && group->away == 0;
+	return group->n_joined == group->ranks && group->away == 0;
 }
 
-void again_from(struct group *group, uint32_t round)
+void resend_from(struct group *group, uint32_t round)
 {
-	if (!group->returns || (int32_t)(group->again_from - round) > 0)
-		group->again_from = round;
-	group->returns = true;
+	if (!group->resending || (int32_t)(group->resend_from - round) > 0)
+		group->resend_from = round;
+	group->resending = true;
 }
 
 static void ask(struct core *core, struct member *member, uint32_t round, uint32_t rounds)
 {
 	Ctl__GroupEvent event = CTL__GROUP_EVENT__INIT;
 
-	member->again += rounds;
-	member->group->asked += rounds;
+	member->to_resend += rounds;
+	member->group->resends_pending += rounds;
 	member_name(&event.member, member);
 	event.kind = CTL__GROUP_EVENT_KIND__GROUP_AGAIN;
 	event.round = round;
@@ -301,8 +302,8 @@ static void ask(struct core *core, struct member *member, uint32_t round, uint32
 
 static void ask_next(struct core *core, struct group *group)
 {
-	struct member *member = group->members[group->again_next++];
-	uint32_t round = group->again_from;
+	struct member *member = group->members[group->resend_next++];
+	uint32_t round = group->resend_from;
 
 	if (!member_is_here(member))
 		return;
@@ -315,54 +316,54 @@ static void ask_next(struct core *core, struct group *group)
 /* Returns how many pieces may be requested at a time: one until their size is known. */
 static uint32_t room(const struct group *group)
 {
-	size_t pieces = group->again_size ? AGAIN_BYTES / group->again_size : 1;
+	size_t pieces = group->resend_size ? RESEND_BYTES / group->resend_size : 1;
 
-	return pieces < 1 ? 1 : pieces > AGAIN_MAX ? AGAIN_MAX : (uint32_t)pieces;
+	return pieces < 1 ? 1 : pieces > RESEND_MAX ? RESEND_MAX : (uint32_t)pieces;
 }
 
-void again_go_on(struct core *core, struct group *group)
+void resend_continue(struct core *core, struct group *group)
 {
-	if (!group->returns || !is_complete(group))
+	if (!group->resending || !is_complete(group))
 		return;
-	while (group->again_next < group->ranks && group->asked < room(group))
+	while (group->resend_next < group->ranks && group->resends_pending < room(group))
 		ask_next(core, group);
-	if (group->again_next == group->ranks && group->asked == 0)
-		group->returns = false;
+	if (group->resend_next == group->ranks && group->resends_pending == 0)
+		group->resending = false;
 }
 
-void again_check(struct core *core, struct group *group)
+void resend_check(struct core *core, struct group *group)
 {
-	if (group->met == group->ranks) {
-		group->back_until_ns = 0;
-		group->has_met = true;
+	if (group->n_joined == group->ranks) {
+		group->rejoin_until_ns = 0;
+		group->all_joined = true;
 		drop_pieces(group);
 	}
 	if (!is_complete(group))
 		return;
 	for (uint32_t i = 0; i < group->ranks; i++)
 		if (member_is_here(group->members[i]))
-			kept_tell(
+			kept_notify(
 				core, group->members[i], CTL__GROUP_EVENT_KIND__GROUP_MET, 0, NULL);
-	group->again_size = 0;
-	group->again_next = 0;
-	again_go_on(core, group);
+	group->resend_size = 0;
+	group->resend_next = 0;
+	resend_continue(core, group);
 }
 
-bool again_take(struct member *member, const Ctl__GroupPiece *piece)
+bool resend_take(struct member *member, const Ctl__GroupPiece *piece)
 {
 	struct group *group = member->group;
 
-	if (member->again == 0 || (int32_t)(piece->round - member->rounds) >= 0)
+	if (member->to_resend == 0 || (int32_t)(piece->round - member->rounds) >= 0)
 		return false;
-	member->again--;
-	group->asked--;
-	if (piece->data.len >= group->again_size)
-		group->again_size = piece->data.len + 1;
+	member->to_resend--;
+	group->resends_pending--;
+	if (piece->data.len >= group->resend_size)
+		group->resend_size = piece->data.len + 1;
 	return true;
 }
 
-void again_forget(struct member *member)
+void resend_cancel(struct member *member)
 {
-	member->group->asked -= member->again;
-	member->again = 0;
+	member->group->resends_pending -= member->to_resend;
+	member->to_resend = 0;
 }

@@ -221,14 +221,14 @@ static const struct config_port *free_device(
 }
 
 /* Describes what a lease lacks. *ret_error is EAGAIN if it will be free after hold_ms. */
-static void say_lack(const struct core *core, const char *fabric, const char *lack, uint64_t now_ns,
-	int *ret_error, char *why, size_t size)
+static void describe_lack(const struct core *core, const char *fabric, const char *lack,
+	uint64_t now_ns, int *ret_error, char *why, size_t size)
 {
 	uint32_t rest_ms = lease_rest_ms(core, fabric, now_ns), n_kept = 0;
 	uid_t uid = 0;
 
 	LIST_EACH(const struct lease, lease, &core->leases, node) {
-		if (!lease->is_kept || lease->port || strcmp(lease->fabric, fabric) != 0)
+		if (!lease->waits_for_socket || lease->port || strcmp(lease->fabric, fabric) != 0)
 			continue;
 		uid = lease->uid;
 		n_kept++;
@@ -277,7 +277,7 @@ static bool take_new(struct core *core, const struct config_fabric *fabric, stru
 		lack = take_qpns(core, fabric, pool, lease);
 	if (!lack)
 		return true;
-	say_lack(core, fabric->name, lack, now_ns, ret_error, why, size);
+	describe_lack(core, fabric->name, lack, now_ns, ret_error, why, size);
 	return false;
 }
 
@@ -312,7 +312,7 @@ static bool has_same_addresses(const struct lease *a, const struct lease *b)
 
 /* Removes the user's own resting leases that overlap with the wanted one, which takes over their
  * socket. Returns false if another lease is in the way. */
-static bool make_way(struct core *core, const struct session *session, struct lease *wanted)
+static bool free_overlaps(struct core *core, const struct session *session, struct lease *wanted)
 {
 	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (overlap(lease, wanted) &&
@@ -432,7 +432,7 @@ static bool take_again(struct core *core, const struct session *session,
 		return false;
 	*ret_error = EADDRINUSE;
 	snprintf(why, size, "the lease that the process had belongs to another process now");
-	return make_way(core, session, lease);
+	return free_overlaps(core, session, lease);
 }
 
 struct lease *lease_new(struct core *core, const struct session *session,
@@ -502,8 +502,8 @@ uint32_t lease_rest_ms(const struct core *core, const char *fabric, uint64_t now
 	uint64_t free_ns = UINT64_MAX;
 
 	LIST_EACH(const struct lease, lease, &core->leases, node) {
-		if (!lease->port && !lease->is_kept && strcmp(lease->fabric, fabric) == 0 &&
-			lease->free_ns < free_ns)
+		if (!lease->port && !lease->waits_for_socket &&
+			strcmp(lease->fabric, fabric) == 0 && lease->free_ns < free_ns)
 			free_ns = lease->free_ns;
 	}
 	if (free_ns == UINT64_MAX)
@@ -519,7 +519,7 @@ uint64_t leases_tick(struct core *core, uint64_t now_ns)
 	LIST_EACH(struct lease, lease, &core->leases, node) {
 		if (lease->port)
 			continue;
-		if (lease->free_ns <= now_ns && lease_is_kept(core, lease))
+		if (lease->free_ns <= now_ns && lease_socket_is_open(core, lease))
 			lease->free_ns = now_ns + LOOK_AGAIN_NS;
 		if (lease->free_ns > now_ns) {
 			due_ns = lease->free_ns < due_ns ? lease->free_ns : due_ns;
@@ -529,7 +529,7 @@ uint64_t leases_tick(struct core *core, uint64_t now_ns)
 		lease_drop(core, lease);
 	}
 	if (changed)
-		leases_keep(core);
+		leases_save(core);
 	return due_ns;
 }
 

@@ -28,9 +28,9 @@ struct lease {
 	uint32_t uid;
 	uint32_t qpn_first, qpn_count;
 	uint64_t since_ns;
-	bool is_shared;  /* other leases may have the device too */
-	uint64_t socket; /* identifies its packet socket for core_ops.has_socket(); 0: none */
-	bool is_kept;    /* rests because its socket is still open, and this was logged */
+	bool is_shared;        /* other leases may have the device too */
+	uint64_t socket;       /* identifies its packet socket for core_ops.has_socket(); 0: none */
+	bool waits_for_socket; /* rests because its socket is still open, and this was logged */
 };
 
 /* ---- leases.c */
@@ -69,12 +69,12 @@ bool lease_read_ip(const char *text, struct lease *lease);
 bool lease_open_socket(struct core *core, const struct session *session, struct lease *lease,
 	bool *ret_has, int *ret_error, char *why, size_t size);
 /* Returns true while the socket of a lease that has rested for hold_ms is still open. */
-bool lease_is_kept(struct core *core, struct lease *lease);
+bool lease_socket_is_open(struct core *core, struct lease *lease);
 /* Saves the leases with sockets: one is new, or has ended. */
-void leases_keep(struct core *core);
+void leases_save(struct core *core);
 /* Returns how many leases of a user have ended while their sockets are still open. The lease that
  * continues as `wanted` on this fabric does not count; NULL: none continues. */
-uint32_t leases_kept(
+uint32_t leases_with_sockets(
 	const struct core *core, uid_t uid, const char *fabric, const Ctl__Lease *wanted);
 
 /* ---- addresses.c */

@@ -222,7 +222,7 @@ static bool has_room(struct core *core, const struct session *session, uint64_t 
 {
 	uint32_t limit = core->config->max_ports_per_user;
 	uint32_t open = core_usage(core, session->uid).ports + count_waits(core, session->uid);
-	uint32_t kept = leases_kept(core, session->uid, fabric, wanted);
+	uint32_t kept = leases_with_sockets(core, session->uid, fabric, wanted);
 
 	if (open + kept < limit)
 		return true;

@@ -40,9 +40,9 @@ bool lease_open_socket(struct core *core, const struct session *session, struct 
 		core->ops.ctx, session->id, &wanted, &lease->socket, reason, sizeof(reason));
 	*ret_has = rc == 0;
 	if (rc == 0)
-		leases_keep(core);
-	if (rc == -EPERM && !core->said_no_socket) {
-		core->said_no_socket = true;
+		leases_save(core);
+	if (rc == -EPERM && !core->warned_no_socket) {
+		core->warned_no_socket = true;
 		core_say(core, CORE_LOG_WARNING,
 			"programs need CAP_NET_RAW for packet sockets of fabric %s, since %s: "
 			"restart ferruled with that capability",
@@ -55,20 +55,20 @@ bool lease_open_socket(struct core *core, const struct session *session, struct 
 	return false;
 }
 
-bool lease_is_kept(struct core *core, struct lease *lease)
+bool lease_socket_is_open(struct core *core, struct lease *lease)
 {
 	char ip[LEASE_TEXT];
 
 	if (!lease->socket || !core->ops.has_socket(core->ops.ctx, lease->socket))
 		return false;
-	if (!lease->is_kept) {
+	if (!lease->waits_for_socket) {
 		lease_print_ip(lease, ip);
 		core_say(core, CORE_LOG_WARNING,
 			"a process of user %u still has the socket of an ended lease: %s of fabric "
 			"%s stay reserved until it is closed",
 			lease->uid, ip, lease->fabric);
 	}
-	lease->is_kept = true;
+	lease->waits_for_socket = true;
 	return true;
 }
 
@@ -84,7 +84,7 @@ static bool is_claim(const struct lease *lease, const char *fabric, const Ctl__L
 
 /* Counted from the end of the lease, not after hold_ms. Otherwise a user who closes ports and keeps
  * their sockets could have any number of them. */
-uint32_t leases_kept(
+uint32_t leases_with_sockets(
 	const struct core *core, uid_t uid, const char *fabric, const Ctl__Lease *wanted)
 {
 	uint32_t n = 0;
@@ -106,7 +106,7 @@ static void print_mac(const struct lease *lease, char text[MAC_TEXT])
 		snprintf(text + 2 * i, 3, "%02x", lease->mac[i]);
 }
 
-void leases_keep(struct core *core)
+void leases_save(struct core *core)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -126,13 +126,13 @@ void leases_keep(struct core *core)
 			ip, mac);
 	}
 	if (fclose(out) == 0)
-		core->ops.keep(core->ops.ctx, text);
+		core->ops.save(core->ops.ctx, text);
 	free(text);
 }
 
-void core_keep(struct core *core)
+void core_save(struct core *core)
 {
-	leases_keep(core);
+	leases_save(core);
 }
 
 static bool read_mac(const char *text, struct lease *lease)

@@ -135,9 +135,9 @@ static void host_gone(struct core *core, struct peer *peer, uint64_t now_ns)
 	bool was_there = peer->up_ns != 0, was_idle = peer_is_idle(peer), stays;
 	char why[CORE_HOST + CORE_REASON];
 	uint64_t session = peer->session;
-	double seconds = (double)(now_ns - peer->heard_ns) / 1e9;
+	double seconds = (double)(now_ns - peer->last_rx_ns) / 1e9;
 
-	peer->judged_ns = now_ns;
+	peer->declared_gone_ns = now_ns;
 	snprintf(why, sizeof(why),
 		was_there ? "host %s is gone: no answer for %.1f s"
 			  : "host %s cannot be reached: no answer for %.1f s",
@@ -178,7 +178,7 @@ static void dial_failed(
 	peer->dial = 0;
 	peer_set_state(peer);
 	if (end != CORE_END_UNREACHABLE)
-		peer->heard_ns = now_ns;
+		peer->last_rx_ns = now_ns;
 	/* The dial was made beside a stuck session, or the peer has dialled meanwhile. */
 	if (peer->session) {
 		peer->retry_ns = now_ns + REDIAL_MIN_MS * PEER_MS;
@@ -265,7 +265,7 @@ void peers_session_lost(struct core *core, struct session *session, enum core_en
 		peer->old_session = 0;
 	} else {
 		if (end != CORE_END_UNREACHABLE)
-			peer->heard_ns = now_ns;
+			peer->last_rx_ns = now_ns;
 		peer_lost(core, peer, why, now_ns);
 	}
 }
@@ -302,7 +302,7 @@ void peers_message(
 	Ctl__Pong pong = CTL__PONG__INIT;
 
 	if (peer)
-		peer->heard_ns = now_ns;
+		peer->last_rx_ns = now_ns;
 	switch (envelope->body_case) {
 	case CTL__ENVELOPE__BODY_PING:
 		session_send(core, session, &ENVELOPE(envelope->seq, PONG, pong, &pong));
@@ -338,7 +338,8 @@ static uint64_t ping_interval_ns(const struct peer *peer)
 /* Returns when the host is declared gone unless it sends something. */
 static uint64_t gone_ns(const struct peer *peer)
 {
-	uint64_t since_ns = peer->heard_ns > peer->judged_ns ? peer->heard_ns : peer->judged_ns;
+	uint64_t since_ns = peer->last_rx_ns > peer->declared_gone_ns ? peer->last_rx_ns
+								      : peer->declared_gone_ns;
 	uint64_t keepalive_ns = peer->keepalive_ms * PEER_MS;
 
 	return since_ns + (peer->up_ns ? keepalive_ns + keepalive_ns / 2 : keepalive_ns);
@@ -348,7 +349,7 @@ static uint64_t gone_ns(const struct peer *peer)
 static bool is_silent(const struct peer *peer, uint64_t now_ns)
 {
 	return peer->up_ns && !peer_is_idle(peer) &&
-		now_ns - peer->heard_ns > 2 * ping_interval_ns(peer);
+		now_ns - peer->last_rx_ns > 2 * ping_interval_ns(peer);
 }
 
 static void ping(struct core *core, struct peer *peer, uint64_t now_ns)
@@ -384,7 +385,7 @@ static uint64_t tick_session(struct core *core, struct peer *peer, uint64_t now_
 	}
 	if (!peer->dial && peer->port && now_ns >= peer->retry_ns &&
 		core->ops.is_stuck(core->ops.ctx, peer->session)) {
-		if (peer->dialled_ns < peer->heard_ns)
+		if (peer->dialled_ns < peer->last_rx_ns)
 			core_say(core, CORE_LOG_INFO,
 				"%s does not answer, TCP retransmits: reconnecting", peer->name);
 		dial(core, peer, peer->dialled_at[0] ? peer->dialled_at : NULL, now_ns);

@@ -137,7 +137,7 @@ static struct peer *peer_new(
 	list_init(&peer->members);
 	peer->keepalive_ms = core->config->keepalive_ms;
 	peer->backoff_ms = REDIAL_MIN_MS;
-	peer->heard_ns = now_ns;
+	peer->last_rx_ns = now_ns;
 	peer->lost_ns = now_ns;
 	peer->retry_ns = now_ns;
 	peer->sync_round = 1;
@@ -153,10 +153,10 @@ static bool has_share(const struct core *core)
 {
 	uint32_t max = core->config->max_peers, n = 0;
 
-	if (!core->asks || core->asks->uid == 0)
+	if (!core->sender || core->sender->uid == 0)
 		return true;
 	for (const struct peer *peer = core->peers; peer; peer = peer->hh.next)
-		n += peer->is_wanted && peer->uid == core->asks->uid &&
+		n += peer->is_wanted && peer->uid == core->sender->uid &&
 			(peer->dial || !peer_is_idle(peer));
 	return n < max - max / SHARE_LEFT;
 }
@@ -216,12 +216,12 @@ struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *
 		peer = peer_new(core, key, place.host, place.port, now_ns);
 		if (!peer)
 			return NULL;
-		peer->is_wanted = core->asks != NULL;
-		peer->uid = core->asks ? core->asks->uid : 0;
+		peer->is_wanted = core->sender != NULL;
+		peer->uid = core->sender ? core->sender->uid : 0;
 	}
 	/* An idle peer was not monitored: its silence starts now. */
 	if (!peer->session && peer_is_idle(peer))
-		peer->heard_ns = now_ns;
+		peer->last_rx_ns = now_ns;
 	/* Dial now, but limit the rate of dials. */
 	if (!peer->dialled_ns || now_ns - peer->dialled_ns >= REDIAL_MIN_MS * PEER_MS)
 		peer_dial(core, peer, now_ns);
@@ -300,7 +300,8 @@ static void take_self(struct core *core, struct session *session, uint64_t now_n
 }
 
 /* The dialled peer turned out to be an alias of a known one. */
-static struct peer *unite(struct core *core, struct peer *peer, struct peer *known, uint64_t now_ns)
+static struct peer *merge_alias(
+	struct core *core, struct peer *peer, struct peer *known, uint64_t now_ns)
 {
 	peer->dial = 0;
 	peer->same_as = known;
@@ -375,7 +376,7 @@ static struct peer *peer_of_hello(
 								  : NULL;
 
 	if (session->tls && known && strcmp(known->name, hello->name)) {
-		session_throw_out(core, session, EACCES, "%s uses the instance number of %s",
+		session_reject(core, session, EACCES, "%s uses the instance number of %s",
 			hello->name, known->name);
 		return NULL;
 	}
@@ -384,7 +385,7 @@ static struct peer *peer_of_hello(
 		return known;
 	}
 	if (dialled && known && known != dialled)
-		return unite(core, dialled, known, now_ns);
+		return merge_alias(core, dialled, known, now_ns);
 	if (dialled) {
 		dialled->dial = 0;
 		return dialled;
@@ -394,7 +395,7 @@ static struct peer *peer_of_hello(
 	if (!known)
 		known = peer_that_came(core, session, hello, now_ns);
 	if (!known)
-		session_throw_out(core, session, EDQUOT,
+		session_reject(core, session, EDQUOT,
 			"%s has reached its limit of peers (max_peers)", core->config->host);
 	return known;
 }
@@ -456,7 +457,7 @@ static void note_hello(
 	peer->instance = hello->instance;
 	copy_text(peer->name, sizeof(peer->name), hello->name[0] ? hello->name : peer->host);
 	copy_text(peer->release, sizeof(peer->release), hello->release);
-	peer->heard_ns = now_ns;
+	peer->last_rx_ns = now_ns;
 	peer->refusal = 0;
 	peer->backoff_ms = REDIAL_MIN_MS;
 	if (!peer->port && hello->port <= UINT16_MAX)
@@ -508,7 +509,7 @@ void peers_hello(
 	if (!is_certified(core, session, dialled, hello->name)) {
 		peers_dial_failed(core, session->id, CORE_END_TLS,
 			"the certificate is for another host", now_ns);
-		session_throw_out(core, session, EACCES,
+		session_reject(core, session, EACCES,
 			"the certificate is not for the host that it is used for");
 		return;
 	}

@@ -63,7 +63,7 @@ static bool session_receives(const struct core *core, struct session *session, u
 }
 
 /* Returns true if both are ranks of one job. */
-static bool is_mate(const struct member *member, const struct member *other)
+static bool is_same_job(const struct member *member, const struct member *other)
 {
 	if (member->group || other->group)
 		return other->group == member->group;
@@ -76,7 +76,7 @@ bool job_receives(const struct core *core, const struct member *member, uint64_t
 	if (!member->peer->up_ns)
 		return false;
 	for (const struct member *other = core->members; other; other = other->hh.next) {
-		if (other->session && is_mate(member, other) &&
+		if (other->session && is_same_job(member, other) &&
 			session_receives(core, other->session, since_ns))
 			return true;
 	}
@@ -101,7 +101,7 @@ void traffic_refresh(struct core *core, const struct peer *peer, uint64_t age_ns
 		const struct member *other;
 
 		for (other = core->members; other; other = other->hh.next) {
-			if (other->session && is_mate(member, other))
+			if (other->session && is_same_job(member, other))
 				refresh(core, other->session, age_ns, now_ns);
 		}
 	}

@@ -328,7 +328,7 @@ static void report_peers(struct rows *rows)
 		info->state = (char *)names[peer->state];
 		info->release = rows_text(rows, "%s", peer->release);
 		info->connections = conns;
-		info->silent_s = rows_age_s(rows, peer->heard_ns);
+		info->silent_s = rows_age_s(rows, peer->last_rx_ns);
 		info->rtt_us = (double)peer->rtt_ns / 1e3;
 		info->last_error = rows_text(rows, "%s", peer->last_error);
 		if (session && session->tls) {

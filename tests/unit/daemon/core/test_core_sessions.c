@@ -504,8 +504,8 @@ START_TEST(long_words_can_be_read)
 		core_say(alone.core, CORE_LOG_INFO, "%s\n", text + i);
 		ck_assert_ptr_null(strchr(alone.wishes->line, '\n'));
 	}
-	session_throw_out(alone.core, session, EPROTO, "%s", text);
-	session_throw_out(alone.core, session, EPROTO, "twice");
+	session_reject(alone.core, session, EPROTO, "%s", text);
+	session_reject(alone.core, session, EPROTO, "twice");
 	ck_assert_uint_eq(alone.wishes->closed, 1);
 	ck_assert_uint_eq(alone.wishes->failures, 3);
 	/* Nothing is sent to who is lost. */

@@ -13,7 +13,7 @@
 static const struct compare_row {
 	uint32_t send_psn, acked_psn, recv_psn;
 	bool disagree;
-	uint32_t missing, unheard;
+	uint32_t missing, unacked;
 } compare_rows[] = {
 	{ 0x16, 0x12, 0x13, false, 3, 1 },
 	{ 0x16, 0x12, 0x12, false, 4, 0 },
@@ -38,7 +38,7 @@ START_LOOP_TEST(ends_are_compared, ROWS(compare_rows))
 
 	ck_assert_int_eq(way.disagree, row->disagree);
 	ck_assert_uint_eq(way.missing, row->missing);
-	ck_assert_uint_eq(way.unheard, row->unheard);
+	ck_assert_uint_eq(way.unacked, row->unacked);
 }
 END_TEST
 

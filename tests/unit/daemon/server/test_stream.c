@@ -61,7 +61,7 @@ static bool opened(void *ctx, struct stream *stream)
 	return id == PEER || stream_set_owner(stream, id < RANKS);
 }
 
-static struct stream *passes_to(
+static struct stream *blocked_by(
 	void *ctx, struct stream *stream, const Ctl__Envelope *envelope, size_t size)
 {
 	struct stream *peer = stream_find(streams, PEER);
@@ -139,7 +139,7 @@ static void make_piece(size_t size)
 
 static void setup(void)
 {
-	static const struct stream_handler handler = { opened, passes_to, message, ended, settled,
+	static const struct stream_handler handler = { opened, blocked_by, message, ended, settled,
 		NULL };
 
 	signal(SIGPIPE, SIG_IGN);
