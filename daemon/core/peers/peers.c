@@ -208,7 +208,7 @@ struct peer *peer_get(struct core *core, const char *host, bool *ret_self, int *
 		*ret_why = "this host's ferruled has reached its limit of peers (max_peers)";
 		if (!make_room(core, now_ns))
 			return NULL;
-		*ret_why = "this user has reached his share of the limit of peers (max_peers)";
+		*ret_why = "this user has reached the limit of peers of one user (max_peers)";
 		if (!has_share(core))
 			return NULL;
 		*ret_error = ENOMEM;
