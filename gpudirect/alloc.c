@@ -37,7 +37,7 @@ void gpu_free(struct gpu *gpu, uint8_t *memory)
 	gpu_leave(&scope);
 	if (result != CUDA_SUCCESS && !cuda_is_fatal(result)) {
 		cuda_fail(result, "cuMemFree", NULL);
-		frl_log(FRL_LOG_WARNING, "GPU %d: memory is left behind: %s", gpu->ordinal,
+		frl_log(FRL_LOG_WARNING, "GPU %d: memory was leaked: %s", gpu->ordinal,
 			frl_last_error());
 	}
 }

@@ -283,8 +283,8 @@ void gpu_release(struct gpu *gpu)
 static int fail_context_lost(const struct gpu *gpu)
 {
 	return frl_fail(-ENODEV,
-		"the CUDA context on GPU %d, in which this memory or work was, is gone: it was "
-		"destroyed (cuCtxDestroy(), cudaDeviceReset()) before Ferrule was done with it",
+		"the CUDA context of this memory or work on GPU %d is gone: cuCtxDestroy() or "
+		"cudaDeviceReset() destroyed it while Ferrule used it",
 		gpu->ordinal);
 }
 

@@ -113,7 +113,7 @@ static bool is_unregistered(cu_result result)
 	if (!result || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ||
 		result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
 		return true;
-	cuda_fail(result, "cuMemHostUnregister", "letting go of host memory");
+	cuda_fail(result, "cuMemHostUnregister", "unregistering host memory");
 	return false;
 }
 
@@ -163,8 +163,8 @@ static int try_again(struct gpu *registrar, uintptr_t start, uintptr_t end)
 			continue;
 		if (!unregister(registrar, piece))
 			return frl_fail(-EBUSY,
-				"the driver keeps an old registration of %zu bytes of host memory "
-				"at %p, which it was asked to end: other memory is to be used",
+				"the driver did not end an old registration of %zu bytes of host "
+				"memory at %p: use other memory",
 				(size_t)(piece->end - piece->start), (void *)piece->start);
 		drop(piece);
 	}
@@ -177,7 +177,8 @@ static int add_piece(uintptr_t start, uintptr_t end, struct gpu *owner)
 	struct piece *piece = calloc(1, sizeof(*piece));
 
 	if (!piece)
-		return frl_fail(-ENOMEM, "no memory to note %zu bytes of host memory", end - start);
+		return frl_fail(
+			-ENOMEM, "no memory to record %zu bytes of host memory", end - start);
 	piece->start = start;
 	piece->end = end;
 	piece->is_ours = owner != NULL;
@@ -245,9 +246,9 @@ static int register_around(struct gpu *gpu, uintptr_t start, uintptr_t end)
 			    : register_range(gpu->host->registrar, start, to);
 		if (rc == -EEXIST)
 			rc = frl_fail(-EBUSY,
-				"%zu bytes of host memory at %p are registered with CUDA in a way "
-				"that GPU %d cannot use: unregister them (cuMemHostUnregister()), "
-				"or register them with CU_MEMHOSTREGISTER_PORTABLE",
+				"%zu bytes of host memory at %p have a CUDA registration that GPU "
+				"%d cannot use: unregister them, or register them with "
+				"CU_MEMHOSTREGISTER_PORTABLE",
 				(size_t)(to - start), (void *)start, gpu->ordinal);
 		start = to;
 	}
@@ -264,9 +265,9 @@ static int check_there(const struct piece *piece)
 
 	if (rc == -ENODEV)
 		return frl_fail(-EBUSY,
-			"host memory at %p was registered in a CUDA context of GPU %d that is gone "
-			"(cudaDeviceReset()), for regions that are still there: deregister those "
-			"(frl_dereg_mr(), frl_mr_cache_trim(), frl_comm_destroy())",
+			"regions remain for host memory at %p, whose CUDA context on GPU %d is "
+			"gone (cudaDeviceReset()): call frl_dereg_mr(), frl_mr_cache_trim() or "
+			"frl_comm_destroy() first",
 			(void *)piece->start, piece->owner->ordinal);
 	if (!rc && piece->is_ours)
 		gpu_leave(&scope);
@@ -360,12 +361,12 @@ static int add_use(struct gpu *gpu, struct piece *piece)
 	cu_result result;
 
 	if (!use)
-		return frl_fail(-ENOMEM, "no memory to note that a GPU uses host memory");
+		return frl_fail(-ENOMEM, "no memory to record that a GPU uses host memory");
 	result = gpu->cuda->cuMemHostGetDevicePointer(&device, (void *)piece->start, 0);
 	if (result) {
 		free(use);
 		return cuda_fail(result, "cuMemHostGetDevicePointer",
-			"asking where the GPU sees host memory");
+			"querying the GPU address of host memory");
 	}
 	use->piece = piece;
 	use->device = device;
@@ -411,7 +412,7 @@ static int make_map(struct gpu *gpu, struct map *map)
 		if (publish(own))
 			return 0;
 		count_maps(own, map->start, map->end, -1);
-		rc = frl_fail(-ENOMEM, "no memory to note where a GPU sees host memory");
+		rc = frl_fail(-ENOMEM, "no memory to record the GPU address of host memory");
 	}
 	end_uses(own);
 	uncover(map->start, map->end);
@@ -457,8 +458,8 @@ static int round_range(const void *addr, size_t length, uintptr_t *ret_start, ui
 	uintptr_t start = (uintptr_t)addr, end = start + length;
 
 	if (!length || end < start || end + in_page < end)
-		return frl_fail(-EINVAL,
-			"%zu bytes at %p are no range of memory for a GPU to reach", length, addr);
+		return frl_fail(-EINVAL, "%zu bytes at %p are not a valid range to map for a GPU",
+			length, addr);
 	*ret_start = start & ~in_page;
 	*ret_end = (end + in_page) & ~in_page;
 	return 0;
@@ -477,7 +478,8 @@ static int map_range(struct gpu *gpu, uintptr_t start, uintptr_t end)
 	}
 	map = calloc(1, sizeof(*map));
 	if (!map)
-		return frl_fail(-ENOMEM, "no memory to note that a GPU reaches host memory");
+		return frl_fail(
+			-ENOMEM, "no memory to record that host memory is mapped for a GPU");
 	*map = (struct map){ .start = start, .end = end, .n = 1 };
 	rc = hold_registrar(gpu);
 	if (!rc)
@@ -547,7 +549,7 @@ void gpu_host_unmap(struct gpu *gpu, const void *addr, size_t length)
 int gpu_host_prepare(struct gpu *gpu)
 {
 	gpu->host = calloc(1, sizeof(*gpu->host));
-	return gpu->host ? 0 : frl_fail(-ENOMEM, "no memory for a list of what a GPU reaches");
+	return gpu->host ? 0 : frl_fail(-ENOMEM, "no memory for a list of a GPU's host memory");
 }
 
 void gpu_host_fini(struct gpu *gpu)

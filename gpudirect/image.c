@@ -66,8 +66,8 @@ const char *image_why_not(int compute_major, int compute_minor, int driver_versi
 	int needed = image_oldest_driver(used, compute_major, compute_minor);
 
 	if (!image_is_built())
-		return "this Ferrule was built without kernels for GPUs: build it where nvcc is "
-		       "(CUDA 11.8 or later) and without -Dcuda=disabled";
+		return "this Ferrule was built without GPU kernels: build it with nvcc (CUDA 11.8 "
+		       "or later) and without -Dcuda=disabled";
 	if (!needed) {
 		snprintf(text, sizeof(text),
 			"the GPU has compute capability %d.%d, Ferrule's kernels are for %d.%d and "
@@ -77,9 +77,8 @@ const char *image_why_not(int compute_major, int compute_minor, int driver_versi
 	}
 	if (driver_version < needed) {
 		snprintf(text, sizeof(text),
-			"the kernels were built with CUDA %d.%d and need a driver of CUDA %d.%d or "
-			"later, this one is of CUDA %d.%d: install a newer driver, or build "
-			"Ferrule with the nvcc of CUDA %d",
+			"kernels of CUDA %d.%d need a driver of CUDA %d.%d or later, not %d.%d: "
+			"install a newer driver, or build with CUDA %d",
 			toolkit / 1000, toolkit % 1000 / 10, needed / 1000, needed % 1000 / 10,
 			driver_version / 1000, driver_version % 1000 / 10, driver_version / 1000);
 		return text;
@@ -94,8 +93,8 @@ static int refused(const struct gpu *gpu, cu_result result, const char *call)
 
 	switch (result) {
 	case CUDA_ERROR_INVALID_IMAGE:
-		why = "the driver cannot read them; it may be older than the nvcc that made them: "
-		      "install a newer driver, or build Ferrule with an older CUDA";
+		why = "the driver cannot read them, perhaps because nvcc was newer: install a "
+		      "newer driver, or build Ferrule with an older CUDA";
 		break;
 	case CUDA_ERROR_NO_BINARY_FOR_GPU:
 		snprintf(text, sizeof(text),
@@ -108,17 +107,16 @@ static int refused(const struct gpu *gpu, cu_result result, const char *call)
 		why = "the driver cannot compile them for this GPU: install a newer driver";
 		break;
 	case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-		why = "for this GPU they have to be compiled by the driver, which is older than "
-		      "the nvcc that made them: install a newer driver, or build Ferrule with an "
-		      "older CUDA";
+		why = "the driver must compile them for this GPU, but is older than the nvcc used: "
+		      "install a newer driver, or build with an older CUDA";
 		break;
 	case CUDA_ERROR_JIT_COMPILATION_DISABLED:
-		why = "for this GPU they have to be compiled by the driver, and that is "
-		      "switched off: unset CUDA_DISABLE_PTX_JIT";
+		why = "the driver must compile them for this GPU, but CUDA_DISABLE_PTX_JIT forbids "
+		      "this: unset it";
 		break;
 	case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
-		why = "for this GPU they have to be compiled by the driver, and its compiler "
-		      "(libnvidia-ptxjitcompiler.so.1) is not here: install it with the driver";
+		why = "the driver must compile them for this GPU, but its compiler "
+		      "(libnvidia-ptxjitcompiler.so.1) is missing: install it with the driver";
 		break;
 	default: return cuda_fail(result, call, "loading Ferrule's kernels");
 	}

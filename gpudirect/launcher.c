@@ -46,8 +46,8 @@ static int map_shared(struct launcher *launcher)
 	if (launcher->shared_address)
 		return 0;
 	return frl_fail(-EBUSY,
-		"%zu bytes of host memory for a queue of GPU %d are registered with CUDA in parts, "
-		"which that GPU does not see in a row",
+		"%zu bytes of host memory for a queue of GPU %d have several CUDA registrations, "
+		"which are not contiguous for that GPU",
 		bytes, gpu->ordinal);
 }
 
@@ -169,7 +169,7 @@ bool launcher_is_own(const struct launcher *launcher)
 {
 	if (launcher->owner == getpid())
 		return true;
-	frl_fail(-ENODEV, "GPU %d: this process was forked from the one that has this queue",
+	frl_fail(-ENODEV, "GPU %d: the queue belongs to the parent of this forked process",
 		launcher->gpu->ordinal);
 	return false;
 }
@@ -204,7 +204,7 @@ static enum launch_answer answer_of(const struct launcher *launcher, cu_result r
 
 	if (!result)
 		return LAUNCH_TAKEN;
-	snprintf(what, sizeof(what), "giving work to GPU %d", launcher->gpu->ordinal);
+	snprintf(what, sizeof(what), "launching on GPU %d", launcher->gpu->ordinal);
 	cuda_fail(result, "cuLaunchKernel", what);
 	if (cuda_is_passing(result))
 		return LAUNCH_PUT_OFF;

@@ -110,7 +110,7 @@ static int fail_query(cu_result result, uint64_t address)
 {
 	char what[96];
 
-	snprintf(what, sizeof(what), "finding out whose memory 0x%llx is",
+	snprintf(what, sizeof(what), "querying the owner of memory at 0x%llx",
 		(unsigned long long)address);
 	return cuda_fail(result, "cuPointerGetAttribute", what);
 }
@@ -203,8 +203,7 @@ static int describe(const struct cuda_api *cuda, uint64_t address, struct gpu_me
 	if (!ask(cuda, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address, &memory.ordinal) ||
 		(ask(cuda, CU_POINTER_ATTRIBUTE_MAPPED, address, &is_mapped) && !is_mapped))
 		return frl_fail(-EINVAL,
-			"there is no memory at 0x%llx, though the address is one of a GPU's: it "
-			"was freed, or is reserved only",
+			"no memory at the GPU address 0x%llx: it was freed, or is only reserved",
 			(unsigned long long)address);
 	if (!ask(cuda, CU_POINTER_ATTRIBUTE_CONTEXT, address, &memory.context))
 		memory.context = NULL;
@@ -232,11 +231,11 @@ static int extend(const struct cuda_api *cuda, uint64_t end, struct gpu_memory *
 		if (classify(cuda->cuPointerGetAttribute, at, &result, &type) != GPU ||
 			describe(cuda, at, &next) || !next.size)
 			return frl_fail(-EINVAL,
-				"the range is not mapped to its end: nothing is at 0x%llx",
+				"the range is not mapped to its end: no memory at 0x%llx",
 				(unsigned long long)at);
 		if (next.kind != GPU_MEMORY_VIRTUAL || next.ordinal != memory->ordinal)
 			return frl_fail(-EINVAL,
-				"the range is not of one kind: at 0x%llx begins memory of GPU %d "
+				"the range mixes allocations: at 0x%llx begins memory of GPU %d "
 				"that was allocated in another way, or of another GPU",
 				(unsigned long long)at, next.ordinal);
 		memory->size = next.base + next.size - memory->base;
@@ -307,8 +306,8 @@ static int find(const void *addr, size_t length, bool is_checked, struct gpu_mem
 		return fail_query(result, address);
 	if (memory_class == NOTHING)
 		return frl_fail(-EINVAL,
-			"%zu bytes at 0x%llx are not memory that the processor can read, nor "
-			"memory of a GPU, or not to their end: was it freed?",
+			"%zu bytes at 0x%llx are not all readable host memory or GPU memory: was "
+			"the memory freed?",
 			length, (unsigned long long)address);
 	if (!cuda)
 		return too_old(address);
@@ -340,13 +339,12 @@ static int check_rights_at(struct gpu *gpu, uint64_t address, bool is_written)
 		return 0;
 	if (!rights)
 		return frl_fail(-EINVAL,
-			"GPU %d may not touch the memory at 0x%llx, which is mapped without rights "
-			"for it: cuMemSetAccess() first",
+			"GPU %d has no access to the memory at 0x%llx: call cuMemSetAccess() first",
 			gpu->ordinal, (unsigned long long)address);
 	if (is_written && rights == CU_MEM_ACCESS_READ)
 		return frl_fail(-EINVAL,
-			"GPU %d may only read the memory at 0x%llx: leave LOCAL_WRITE out, or give "
-			"it the right to write (cuMemSetAccess())",
+			"GPU %d may only read the memory at 0x%llx: omit LOCAL_WRITE, or grant "
+			"write access (cuMemSetAccess())",
 			gpu->ordinal, (unsigned long long)address);
 	return 0;
 }
@@ -397,16 +395,15 @@ static const char *why_no_dmabuf(const struct gpu *gpu, const struct gpu_memory 
 	if (!gpu->cuda->cuMemGetHandleForAddressRange)
 		return "this driver is older than CUDA 11.7: update it";
 	if (!gpu->caps.dma_buf)
-		return "this GPU or its driver has none (DMA_BUF_SUPPORTED is 0): NVIDIA's open "
-		       "kernel modules are needed, 515 or newer";
+		return "this GPU or driver does not support them (DMA_BUF_SUPPORTED is 0): use "
+		       "NVIDIA's open kernel modules, 515 or newer";
 	if (memory->kind == GPU_MEMORY_MANAGED)
-		return "managed memory moves: use cuMemAlloc() or cudaMalloc()";
+		return "managed memory migrates: use cuMemAlloc() or cudaMalloc()";
 	if (!memory->rdma_capable && memory->kind == GPU_MEMORY_VIRTUAL)
-		return "the memory was not made for it: set allocFlags.gpuDirectRDMACapable at "
+		return "the memory was not created for it: set allocFlags.gpuDirectRDMACapable at "
 		       "cuMemCreate()";
 	if (!memory->rdma_capable)
-		return "the memory is of a kind that NICs cannot be given: use cuMemAlloc() or "
-		       "cudaMalloc()";
+		return "NICs cannot access this kind of memory: use cuMemAlloc() or cudaMalloc()";
 	return NULL;
 }
 

@@ -15,7 +15,7 @@ struct meaning {
 };
 
 #define NEWER_DRIVER "update NVIDIA's driver"
-#define RELAUNCH     "CUDA is of no use any more in this process: end it and start it again"
+#define RELAUNCH     "CUDA is unusable in this process from now on: end it and start it again"
 #define FAULT        "a kernel of this process has failed; " RELAUNCH
 #define MPS          "look at the log of nvidia-cuda-mps-control"
 #define CAPTURE                                                                                 \
@@ -23,29 +23,25 @@ struct meaning {
 	"ended"
 
 static const struct meaning meanings[] = {
-	{ CUDA_ERROR_INVALID_VALUE, -EINVAL, false, "the driver does not take these arguments" },
+	{ CUDA_ERROR_INVALID_VALUE, -EINVAL, false, "the driver rejects these arguments" },
 	{ CUDA_ERROR_OUT_OF_MEMORY, -ENOMEM, false,
 		"no GPU memory, or no more host memory that may be pinned: free some, or let other "
 		"processes on this GPU end" },
 	{ CUDA_ERROR_NOT_INITIALIZED, -ENODEV, true,
-		"CUDA does not survive fork(): a process that was forked from one that has used "
-		"CUDA "
-		"cannot use it; fork before, or start it by exec() (Python: multiprocessing's "
-		"\"spawn\")" },
+		"CUDA does not survive fork() in a process that has used it: fork before, or exec "
+		"in the child (Python: multiprocessing's \"spawn\")" },
 	{ CUDA_ERROR_DEINITIALIZED, -ENODEV, true, "this process is ending, CUDA has shut down" },
 	{ CUDA_ERROR_STUB_LIBRARY, -ENOSYS, false,
-		"the libcuda.so.1 that was found is the stub for linking, not the driver: take the "
-		"folder \"stubs\" out of LD_LIBRARY_PATH" },
+		"libcuda.so.1 is the stub for linking, not the driver: remove the folder \"stubs\" "
+		"from LD_LIBRARY_PATH" },
 	{ CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, -ENOTSUP, false, NEWER_DRIVER },
 	{ CUDA_ERROR_DEVICE_UNAVAILABLE, -EBUSY, false,
-		"another process has this GPU to itself: wait for its end, or set the compute mode "
-		"to default (nvidia-smi -c DEFAULT)" },
+		"another process uses this GPU exclusively: wait for its end, or set the compute "
+		"mode to default (nvidia-smi -c DEFAULT)" },
 	{ CUDA_ERROR_NO_DEVICE, -ENODEV, false,
-		"CUDA shows this process no GPU: see whether nvidia-smi lists one, whether "
-		"CUDA_VISIBLE_DEVICES hides it, and whether the container was started with its "
-		"GPUs" },
-	{ CUDA_ERROR_INVALID_DEVICE, -ENODEV, false,
-		"there is no such GPU: see CUDA_VISIBLE_DEVICES" },
+		"CUDA finds no GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES, and whether the "
+		"container was started with its GPUs" },
+	{ CUDA_ERROR_INVALID_DEVICE, -ENODEV, false, "no such GPU: see CUDA_VISIBLE_DEVICES" },
 	{ CUDA_ERROR_DEVICE_NOT_LICENSED, -EPERM, false, "this virtual GPU needs a license" },
 	{ CUDA_ERROR_INVALID_IMAGE, -ENOTSUP, false,
 		"the driver cannot read these kernels: " NEWER_DRIVER },
@@ -61,7 +57,7 @@ static const struct meaning meanings[] = {
 	{ CUDA_ERROR_JIT_COMPILER_NOT_FOUND, -ENOTSUP, false,
 		"libnvidia-ptxjitcompiler.so.1 is missing: install it with the driver" },
 	{ CUDA_ERROR_UNSUPPORTED_PTX_VERSION, -ENOTSUP, false,
-		"these kernels are of a newer CUDA than the driver: " NEWER_DRIVER },
+		"these kernels need a newer CUDA than the driver's:" NEWER_DRIVER },
 	{ CUDA_ERROR_JIT_COMPILATION_DISABLED, -ENOTSUP, false,
 		"unset CUDA_DISABLE_PTX_JIT, or build Ferrule with kernels for this GPU" },
 	{ CUDA_ERROR_CONTAINED, -EIO, true, RELAUNCH },
@@ -69,12 +65,12 @@ static const struct meaning meanings[] = {
 		"a call to the system has failed: see the limits on open files and locked memory "
 		"(ulimit -n, ulimit -l), and the kernel's log" },
 	{ CUDA_ERROR_INVALID_HANDLE, -EINVAL, false,
-		"a stream, event or context is none, or was destroyed" },
+		"a stream, event or context is invalid, or was destroyed" },
 	{ CUDA_ERROR_NOT_FOUND, -ENOTSUP, false, NULL },
 	{ CUDA_ERROR_NOT_READY, -EBUSY, false, NULL },
 	{ CUDA_ERROR_ILLEGAL_ADDRESS, -EIO, true,
-		"memory was freed while it was in use, or a kernel has missed its "
-		"memory; " RELAUNCH },
+		"memory was freed while it was in use, or a kernel accessed invalid "
+		"memory;" RELAUNCH },
 	{ CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, -ENOMEM, false, NULL },
 	{ CUDA_ERROR_LAUNCH_TIMEOUT, -EIO, true, FAULT },
 	{ CUDA_ERROR_CONTEXT_IS_DESTROYED, -ENODEV, true,
@@ -95,23 +91,22 @@ static const struct meaning meanings[] = {
 		"the machine's fabric is not up: wait for nvidia-fabricmanager (systemctl status "
 		"nvidia-fabricmanager), or start the one that belongs to the driver" },
 	{ CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, -ENODEV, false,
-		"the kernel module is of another version than libcuda.so.1: the driver was updated "
-		"(or the container has brought its own): load the new module, or reboot" },
+		"the kernel module and libcuda.so.1 have different versions, as after an update or "
+		"in a container: load the new module, or reboot" },
 	{ CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, -ENODEV, false,
 		"this GPU cannot be used with CUDA's compatibility package: " NEWER_DRIVER
 		", and take the package's folder out of LD_LIBRARY_PATH" },
 	{ CUDA_ERROR_MPS_CONNECTION_FAILED, -EBUSY, false,
-		"no MPS server answers at CUDA_MPS_PIPE_DIRECTORY: start it, or unset the "
-		"variable" },
+		"no MPS server runs at CUDA_MPS_PIPE_DIRECTORY: start it, or unset the variable" },
 	{ CUDA_ERROR_MPS_RPC_FAILURE, -EIO, true, MPS "; " RELAUNCH },
 	{ CUDA_ERROR_MPS_SERVER_NOT_READY, -EBUSY, false, "the MPS server is starting: " MPS },
 	{ CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, -EBUSY, false,
-		"the MPS server has all clients that it takes: let other processes end" },
+		"the MPS server has reached its limit of clients: end other processes" },
 	{ CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED, -EBUSY, false,
-		"the MPS server has all connections that it takes: let other processes end, or set "
-		"CUDA_DEVICE_MAX_CONNECTIONS lower" },
+		"the MPS server has reached its limit of connections: end other processes, or "
+		"lower CUDA_DEVICE_MAX_CONNECTIONS" },
 	{ CUDA_ERROR_MPS_CLIENT_TERMINATED, -EIO, true,
-		"the MPS server has ended this client; " RELAUNCH },
+		"the MPS server has terminated this client;" RELAUNCH },
 	{ CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, -EBUSY, false, CAPTURE },
 	{ CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, -EBUSY, false, CAPTURE },
 	{ CUDA_ERROR_STREAM_CAPTURE_MERGE, -EBUSY, false, CAPTURE },

@@ -129,7 +129,7 @@ int gpu_offload_new(struct gpu *gpu, struct offload **ret_offload)
 	int rc;
 
 	if (!offload)
-		return frl_fail(-ENOMEM, "no memory for what moves payload to a GPU");
+		return frl_fail(-ENOMEM, "no memory for a GPU's offload");
 	rc = gpu_queue_new(gpu, &offload->queue);
 	if (rc) {
 		free(offload);

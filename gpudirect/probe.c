@@ -89,7 +89,7 @@ static void check_nics(
 		add_reason(info,
 			"no dma-bufs for NICs: they need the driver of CUDA 11.7 (515) or newer");
 	else if (!caps->rdma)
-		add_reason(info, "no NIC can reach its memory: this GPU has no GPUDirect RDMA");
+		add_reason(info, "NICs cannot access its memory: this GPU has no GPUDirect RDMA");
 	else
 		add_reason(info,
 			"no dma-bufs for NICs: install the driver's open kernel modules, or load "
@@ -163,7 +163,7 @@ static void describe(const struct cuda_api *cuda, int ordinal, struct frl_gpu_in
 	check_nics(cuda, &caps, info);
 	info->usable = has_way(info, is_mapped);
 	if (!info->usable && (is_mapped || info->exports_dmabuf || info->has_peermem))
-		add_reason(info, "FRL_GPU_TIER=%s allows no way that is there",
+		add_reason(info, "FRL_GPU_TIER=%s excludes all available ways to its memory",
 			settings_get()->gpu_tier);
 }
 
@@ -177,8 +177,8 @@ static int count_gpus(const struct cuda_api **ret_cuda, int *ret_n)
 
 	if (strcmp(settings_get()->gpu_tier, "off") == 0)
 		return frl_fail(-ENOTSUP,
-			"FRL_GPU_TIER is off: Ferrule takes no GPU memory, and "
-			"does not look for GPUs");
+			"FRL_GPU_TIER is off: Ferrule does not accept GPU memory, and does not "
+			"search for GPUs");
 	rc = cuda_get(ret_cuda);
 	if (rc < 0)
 		return rc;

@@ -91,7 +91,7 @@ static void put_off(struct gpu_queue *queue, uint64_t now)
 	if (now - queue->refused_ns < STALL_NS || queue->stall_is_logged)
 		return;
 	queue->stall_is_logged = true;
-	frl_log(FRL_LOG_WARNING, "%s; work has waited for a second and is tried again",
+	frl_log(FRL_LOG_WARNING, "%s; work has waited for a second and is retried",
 		frl_last_error());
 }
 
@@ -179,7 +179,7 @@ static void note_delay(struct gpu_queue *queue, uint64_t now)
 		return;
 	queue->delay_is_logged = true;
 	frl_log(FRL_LOG_WARNING,
-		"%s; how far work is has not been known for a second: it is waited for",
+		"%s; the progress of work has been unknown for a second; still waiting",
 		frl_last_error());
 }
 
@@ -198,8 +198,7 @@ static void note_silence(struct gpu_queue *queue, uint64_t now)
 	fail(queue, true);
 	queue->is_given_up = true;
 	frl_log(FRL_LOG_ERROR,
-		"GPU %d is given up: whether its work has ended was not to be found out for %llu "
-		"ms (%s)",
+		"GPU %d is abandoned: the end of its work could not be determined for %llu ms (%s)",
 		queue->gpu->ordinal, (unsigned long long)((now - queue->unknown_ns) / 1000000),
 		frl_last_error());
 }
@@ -235,7 +234,7 @@ static void look(struct gpu_queue *queue, uint64_t now)
 	if (result)
 		cuda_fail(result, "cuStreamQuery", what);
 	else
-		frl_fail(-EIO, "%s ended without saying so: its last number is %llu, not %llu",
+		frl_fail(-EIO, "%s ended without a completion: its last number is %llu, not %llu",
 			what, (unsigned long long)queue->finished,
 			(unsigned long long)queue->launched);
 	if (!result || cuda_is_fatal(result) || launcher_context_is_lost(result))
@@ -288,7 +287,7 @@ void gpu_queue_drop(struct gpu_queue *queue)
 	launch_clear(&queue->open);
 	if (queue->has_failed)
 		return;
-	snprintf(queue->why, sizeof(queue->why), "GPU %d: what was not launched yet was dropped",
+	snprintf(queue->why, sizeof(queue->why), "GPU %d: pending launches were dropped",
 		queue->gpu->ordinal);
 	queue->has_failed = true;
 	queue->has_stopped = queue->finished == queue->launched;

@@ -32,8 +32,8 @@ static bool is_of_capture(cu_result result)
 static int refuse_capture(void)
 {
 	return frl_fail(-ENOTSUP,
-		"the stream is being captured into a CUDA graph: an operation of Ferrule is work "
-		"of the processor and cannot be part of one; start it outside of the capture");
+		"the stream is being captured into a CUDA graph, which cannot contain Ferrule's "
+		"operations: start them outside of the capture");
 }
 
 static int query_context(const struct cuda_api *cuda, void *stream, cu_context *ret_context)
@@ -43,8 +43,8 @@ static int query_context(const struct cuda_api *cuda, void *stream, cu_context *
 
 	if (result == CUDA_SUCCESS && !context)
 		return frl_fail(-EINVAL,
-			"no CUDA context is current in this thread, and no buffer is a GPU's, so "
-			"nobody knows whose stream this is: cudaSetDevice() first");
+			"no CUDA context is current, and no buffer is GPU memory, so the stream's "
+			"owner is unknown: call cudaSetDevice() first");
 	if (result == CUDA_SUCCESS && !gpu_stream_is_default(stream))
 		result = cuda->cuStreamGetCtx(stream, &context);
 	if (is_of_capture(result))

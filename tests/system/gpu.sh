@@ -31,7 +31,7 @@ says() {
 }
 
 if ! "$gpu_allreduce" 1 100 >"$temp/first.out" 2>&1 &&
-	grep -q 'built without kernels' "$temp/first.out"; then
+	grep -q 'built without GPU kernels' "$temp/first.out"; then
 	skip "this Ferrule was built without kernels for GPUs (no nvcc, or -Dcuda=disabled)"
 fi
 

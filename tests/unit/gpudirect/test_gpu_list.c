@@ -356,7 +356,7 @@ START_TEST(no_way_at_all)
 	infos = list(1);
 	ck_assert(!infos[0].usable);
 	ck_assert_ptr_nonnull(strstr(infos[0].reason, "host memory cannot be registered"));
-	ck_assert_ptr_nonnull(strstr(infos[0].reason, "; no NIC can reach its memory"));
+	ck_assert_ptr_nonnull(strstr(infos[0].reason, "; NICs cannot access its memory"));
 	frl_gpu_list_free(infos);
 }
 END_TEST

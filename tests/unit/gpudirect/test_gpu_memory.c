@@ -59,7 +59,8 @@ START_TEST(memory_without_pages)
 	close(fd);
 	ck_assert_int_eq(mprotect(memory + PAGE, PAGE, PROT_NONE), 0);
 	is_refused(gpu_memory_of(memory + PAGE, 8, &found), -EINVAL, "freed");
-	is_refused(gpu_memory_of(memory, 2 * PAGE, &found), -EINVAL, "to their end");
+	is_refused(gpu_memory_of(memory, 2 * PAGE, &found), -EINVAL,
+		"not all readable host memory or GPU memory");
 	ck_assert_int_eq(memory_of((uintptr_t)memory, PAGE).kind, GPU_MEMORY_HOST);
 }
 END_TEST
