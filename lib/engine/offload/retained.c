@@ -438,7 +438,7 @@ bool retained_send(
 	const uint8_t *bytes;
 
 	if (!entry) {
-		e->stats.echo_missed++;
+		e->stats.retained_missed++;
 		return false;
 	}
 	*(entry->is_result ? &e->stats.offload_fused

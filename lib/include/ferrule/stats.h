@@ -56,7 +56,7 @@ struct frl_device;
 	X(offload_fetched, "bytes of frames fetched from where the NIC put them there")        \
 	X(offload_forwarded, "payload bytes sent out of the packets that had brought them")    \
 	X(offload_fused, "payload bytes sent as a reduction had written them for that")        \
-	X(echo_missed, "packets of which nothing was kept: they were to be sent like that")    \
+	X(retained_missed, "packets to be forwarded whose payload was no longer retained")     \
 	X(offload_waits, "packets dropped for want of room while a GPU was busy: RC repeats")  \
 	X(cq_overruns, "completions lost to a full completion queue")                          \
 	X(drop_not_for_us, "frames for another MAC or IP address, or another protocol")        \

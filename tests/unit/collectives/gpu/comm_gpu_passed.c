@@ -32,10 +32,10 @@ static void run_passed(struct rank *rank)
 			(trial.c.coll == FRL_BROADCAST ? is_inside : rank->ranks > 2);
 		if ((forwarded > 0) != passes ||
 			(fused > 0) != (trial.where && trial.c.coll == FRL_ALLREDUCE) ||
-			after.echo_missed != before.echo_missed)
+			after.retained_missed != before.retained_missed)
 			complain(rank, "%s: %zu bytes forwarded, %zu fused, %zu packets missed",
 				frl_coll_name(trial.c.coll), (size_t)forwarded, (size_t)fused,
-				(size_t)(after.echo_missed - before.echo_missed));
+				(size_t)(after.retained_missed - before.retained_missed));
 	}
 }
 
@@ -56,12 +56,12 @@ static void run_otherwise(struct rank *rank)
 		struct frl_stats stats;
 
 		frl_device_stats(rank->comm->rails[i].device, &stats);
-		if (stats.echo_missed || (stats.offload_fused > 0) != (keeps && !is_poor) ||
+		if (stats.retained_missed || (stats.offload_fused > 0) != (keeps && !is_poor) ||
 			(stats.offload_forwarded > 0) != keeps)
 			complain(rank,
 				"rail %u: %zu bytes forwarded, %zu fused, %zu packets missed", i,
 				(size_t)stats.offload_forwarded, (size_t)stats.offload_fused,
-				(size_t)stats.echo_missed);
+				(size_t)stats.retained_missed);
 	}
 }
 
@@ -81,9 +81,9 @@ static void run_mixed(struct rank *rank)
 	expect(rank, tuner_init(&rank->comm->tuner, "ring", 16384) == 0);
 	trial_run(rank, &trial);
 	frl_device_stats(rank->comm->rails[0].device, &stats);
-	if (stats.echo_missed || (stats.offload_forwarded > 0) != (rank->number % 2 == 0))
+	if (stats.retained_missed || (stats.offload_forwarded > 0) != (rank->number % 2 == 0))
 		complain(rank, "%zu bytes forwarded, %zu packets missed",
-			(size_t)stats.offload_forwarded, (size_t)stats.echo_missed);
+			(size_t)stats.offload_forwarded, (size_t)stats.retained_missed);
 }
 
 JOB_TEST(mixed_mtu, 1, job_run, .ranks = 4, .main = run_mixed, .short_mtu = 1);
@@ -103,7 +103,7 @@ static void run_long(struct rank *rank)
 	frl_device_stats(rank->comm->rails[0].device, &after);
 	sent = after.offload_forwarded + after.offload_fused - before.offload_forwarded -
 		before.offload_fused;
-	missed = after.echo_missed - before.echo_missed;
+	missed = after.retained_missed - before.retained_missed;
 	if (sent < (rank->job->short_mtu ? COUNT / 16 : COUNT) || missed > 1000)
 		complain(rank, "%zu bytes were passed on, %zu packets missed", (size_t)sent,
 			(size_t)missed);

@@ -135,12 +135,12 @@ START_LOOP_TEST(leaves_as_it_came, KINDS)
 			retained_pair.b->engine.stats.offload_fused,
 		LENGTH);
 	ck_assert_uint_eq(retained_pair.b->engine.stats.offload_gathered, 0);
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, 0);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, 0);
 	ck_assert_uint_eq(retained_pair.b->port.n_out, 0);
 	retained_post(FROM, LENGTH, KEEP);
 	retained_check(LENGTH, 0, 0);
 	ck_assert_uint_eq(retained_count(), LENGTH);
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, LENGTH / HOST_MTU);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, LENGTH / HOST_MTU);
 	ck_assert_uint_eq(retained_pair.b->engine.stats.offload_gathered, LENGTH);
 	offload_pair_close(&retained_pair);
 }
@@ -166,10 +166,10 @@ START_LOOP_TEST(other_numbers, KINDS)
 	retained_receive(FROM, LENGTH, KEEP);
 	retained_post(FROM, LENGTH, KEEP + 1);
 	retained_check(LENGTH, 0, 0);
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, LENGTH / HOST_MTU);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, LENGTH / HOST_MTU);
 	retained_post(FROM, LENGTH, 0);
 	retained_check(LENGTH, 0, 0);
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, LENGTH / HOST_MTU);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, LENGTH / HOST_MTU);
 	retained_receive(FROM, LENGTH, 0);
 	retained_post(FROM, LENGTH, KEEP);
 	retained_check(LENGTH, 0, 0);
@@ -193,7 +193,7 @@ START_LOOP_TEST(only_reliably, KINDS)
 	host_expect_wc(&retained_pair.a->cqs[3], 6, FRL_WC_SUCCESS);
 	for (uint32_t i = 0; i < LENGTH; i += 4)
 		ck_assert(!is_retained(i));
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, 0);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, 0);
 	offload_pair_close(&retained_pair);
 }
 END_TEST
@@ -210,7 +210,7 @@ START_LOOP_TEST(lost_on_the_way, KINDS)
 	retained_pair.a->now_ns += UINT64_C(4096) << 15;
 	retained_check(LENGTH, 0, 0);
 	ck_assert_uint_eq(retained_pair.b->engine.stats.retransmits, LENGTH / HOST_MTU);
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, 0);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, 0);
 	offload_pair_close(&retained_pair);
 }
 END_TEST
@@ -240,7 +240,7 @@ START_LOOP_TEST(reads_and_writes, KINDS)
 		for (uint32_t i = 0; i < LENGTH; i += 4)
 			ck_assert(is_retained(i) == (k == 1));
 	}
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, 0);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, 0);
 	offload_pair_close(&retained_pair);
 }
 END_TEST
@@ -280,7 +280,7 @@ START_LOOP_TEST(written_over, PAIRS(KINDS, WRITES))
 	host_expect_wc(&retained_pair.a->cqs[2], 6, FRL_WC_SUCCESS);
 	for (uint32_t i = 0; i < LENGTH; i += 4)
 		ck_assert_msg(is_retained(i) == !(i >= first && i < end), "byte %u", i);
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, (end - first) / HOST_MTU);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, (end - first) / HOST_MTU);
 	offload_pair_close(&retained_pair);
 }
 END_TEST
@@ -427,7 +427,7 @@ START_LOOP_TEST(cut_in_another_way, KINDS)
 	host_expect_wc(&retained_pair.a->cqs[3], 6, FRL_WC_SUCCESS);
 	for (uint32_t i = 0; i < LENGTH; i += 4)
 		ck_assert(!is_retained(i));
-	ck_assert_uint_eq(retained_pair.b->engine.stats.echo_missed, LENGTH / 2 / HOST_MTU);
+	ck_assert_uint_eq(retained_pair.b->engine.stats.retained_missed, LENGTH / 2 / HOST_MTU);
 	retained_post(FROM + 4, LENGTH - 4, KEEP);
 	retained_check(LENGTH - 4, 0, 0);
 	ck_assert_uint_eq(retained_count(), 0);
