@@ -95,8 +95,9 @@ static bool uses_gpu_kernels(const struct net_device *device)
 	return device->n_rails == 1 && !info->is_hardware && (info->pointers & NCCL_PTR_CUDA);
 }
 
-/* `is_only`: this is the only device, so it will be used: open its port if necessary. With several
- * devices, the others may be for other processes. */
+/* Adds the device's resources for the GPU. Returns 0 without doing so if the port is not open.
+ * `is_only`: this is the only device, so it will be used: open its port if necessary. With several
+ * devices, the others may be for other processes. On failure the log has the reason. */
 static int prepare_device(struct net_device *device, bool is_only, struct gpu *gpu)
 {
 	int err = 0;
@@ -105,7 +106,6 @@ static int prepare_device(struct net_device *device, bool is_only, struct gpu *g
 		return 0;
 	if (is_only)
 		err = net_device_acquire(device);
-	/* The log has the reason. */
 	if (err)
 		return err;
 	err = prepare(net_port_at(device, 0), gpu);

@@ -108,6 +108,8 @@ static uint32_t write_announcement(const struct comm *comm, uint8_t *slot, uint3
 	return (uint32_t)(at - slot);
 }
 
+/* Sends an announcement. Every ANNOUNCEMENT_SIGNALS-th is signaled: its completion acknowledges all
+ * before it, too. */
 static int announce(struct comm *comm, uint32_t number, int n, const struct net_buffer *buffers)
 {
 	struct receiver *receiver = &comm->receive;

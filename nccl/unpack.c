@@ -418,17 +418,17 @@ struct request *net_unpack_take(struct comm *comm, const struct net_buffer *buff
 /* Kernels copy 16 bytes at a time if source and destination are aligned, else fewer, down to
  * one. Check the message's first packet: its last one may have longer headers in front of its
  * payload. */
-static void look_at_alignment(
+static void check_alignment(
 	const struct nccl_unpack_piece *pieces, uint64_t n, uint32_t full_length)
 {
 	static atomic_flag has_warned = ATOMIC_FLAG_INIT;
 	bool is_full = n > 2 && pieces[0].length == full_length;
-	uint64_t place = is_full ? pieces[0].src | pieces[0].dst : 0;
+	uint64_t addresses = is_full ? pieces[0].src | pieces[0].dst : 0;
 
-	if (place % FAST && !atomic_flag_test_and_set(&has_warned))
+	if (addresses % FAST && !atomic_flag_test_and_set(&has_warned))
 		net_log_info("payload lies at multiples of %llu bytes, so NCCL's kernels fetch it "
 			     "slowly: they need 16, which VLANs and IPv6 prevent",
-			(unsigned long long)(place & -place));
+			(unsigned long long)(addresses & -addresses));
 }
 
 static int write_pieces(const struct unpack *unpack, const struct slot *slot,
@@ -461,7 +461,8 @@ static int write_pieces(const struct unpack *unpack, const struct slot *slot,
 	return 0;
 }
 
-/* With the lock held. */
+/* Publishes a message of `got` bytes to the kernel: writes the slot's pieces, then their count.
+ * Returns comm->err. With the lock held. */
 static int publish(struct comm *comm, struct slot *slot, uint64_t got)
 {
 	struct unpack *unpack = comm->unpack;
@@ -485,7 +486,7 @@ static int publish(struct comm *comm, struct slot *slot, uint64_t got)
 			"a message of %llu bytes has %llu bytes in packets, in %llu pieces: its "
 			"sender is not this plugin",
 			(unsigned long long)got, (unsigned long long)bytes, (unsigned long long)n);
-	look_at_alignment(pieces, n, comm->path_mtu);
+	check_alignment(pieces, n, comm->path_mtu);
 	/* Release order: a kernel that reads the count also sees the pieces. */
 	atomic_store_explicit(count_of(unpack, slot), n, memory_order_release);
 	slot->state = SLOT_PUBLISHED;

@@ -317,7 +317,8 @@ static int follow(struct test *t)
 
 /* ---- results */
 
-/* The answer to a burst counts as one more message. */
+/* Computes the costs from the measured times. `far` is TUNER_FAR or 0, and selects the costs to
+ * set. A ping takes two latencies. The answer to a burst counts as one more message. */
 static void evaluate(const struct times *times, int far, struct tuner_costs *costs)
 {
 	double latency = (double)times->ping / 2;

@@ -205,6 +205,8 @@ static int fail_lost_member(struct frl_comm *comm, int member, const char *how)
 	if (rank < 0)
 		return comm_fail_quietly(
 			comm, -ECONNRESET, "the job of this communicator is broken: %s", why);
+	/* The bootstrap's text may begin with "rank N is gone: ", where N is the member's
+	 * number. */
 	tail = strstr(why, "is gone: ");
 	return comm_fail_quietly(comm, -ECONNRESET, "rank %d is gone: %s%s%s", rank,
 		tail ? tail + strlen("is gone: ") : why, how ? "; " : "", how ? how : "");

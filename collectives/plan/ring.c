@@ -80,6 +80,7 @@ static void set_parts(struct plan_ring *ring, size_t first, size_t count)
 	}
 }
 
+/* Adds the steps of the collective: an allreduce reduces, then gathers the reduced parts. */
 static void run_rings(struct plan_builder *b, struct plan_ring rings[], uint32_t n_rings)
 {
 	enum frl_coll coll = b->job->coll;
@@ -91,6 +92,7 @@ static void run_rings(struct plan_builder *b, struct plan_ring rings[], uint32_t
 	for (uint32_t i = 0; i < n_rings && coll == FRL_ALLREDUCE; i++) {
 		struct plan_part *own = &rings[i].parts[rings[i].group->me];
 
+		/* This rank's part is reduced now, so the gather sends it from the output. */
 		own->input = own->output;
 	}
 	plan_rings_gather(rings, n_rings);

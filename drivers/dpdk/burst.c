@@ -50,7 +50,8 @@ static bool join_segments(struct rte_mbuf *mbuf)
 	return true;
 }
 
-/* The first refused frame is logged elsewhere, off the data path. */
+/* Records the length of the first refused frame, for a log line that is written off the data path.
+ * Always returns false. */
 static bool refuse(struct dpdk_port *port, uint32_t len)
 {
 	if (!port->refused_len)

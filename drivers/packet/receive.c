@@ -354,10 +354,10 @@ static void repost(struct packet_port *port)
 /* ---- bursts */
 
 /*
- * An error that ended recvmmsg() after a received frame stays in the socket. The next call, even a
- * send, would return it.
+ * Returns and clears the socket's pending error; 0: none. An error that ended recvmmsg() after a
+ * received frame stays in the socket, and the next call, even a send, would return it.
  */
-static int waiting_error(const struct packet_port *port)
+static int take_pending_error(const struct packet_port *port)
 {
 	int err = 0;
 	socklen_t len = sizeof(err);
@@ -374,7 +374,7 @@ static void receive(struct packet_port *port)
 	n = recvmmsg(port->fd, port->rx_messages, PACKET_RX_FRAMES, MSG_DONTWAIT, NULL);
 	err = n < 0 ? errno : 0;
 	if (n > 0 && n < PACKET_RX_FRAMES)
-		err = waiting_error(port);
+		err = take_pending_error(port);
 	/* A frame that the kernel cannot describe is lost. */
 	if (err == EINVAL)
 		drop_frame(port);
@@ -399,7 +399,8 @@ uint16_t packet_rx_burst(struct port *base, struct port_frame frames[], uint16_t
 	return n;
 }
 
-/* The descriptor also reports frames that wait in the socket. */
+/* Frames that are already in the socket make the descriptor readable, so only frames in `pending`
+ * must be checked. */
 int packet_rx_arm(struct port *base)
 {
 	const struct packet_port *port = (const struct packet_port *)base;

@@ -249,16 +249,18 @@ static void mac_from_link_local(const struct frl_ip *ip, uint8_t mac[6])
 	mac[0] ^= 0x02;
 }
 
+/* Index 0 is the link-local address; if the port has none, it is computed from the MAC address and
+ * has no GID in the hardware's table. Index 1 is the main address, and all others follow. */
 void verbs_take_gids(struct verbs_device *device, const struct verbs_port *port)
 {
 	struct gid_table *table = &device->base.gids;
 	const struct port_gid *first = &port->gids[port->main];
-	int near = find_link_local(port);
+	int link_local = find_link_local(port);
 
-	if (!netif_mac(first->ifindex, device->base.attr.mac) && near >= 0)
-		mac_from_link_local(&port->gids[near].gid.ip, device->base.attr.mac);
-	if (near >= 0) {
-		add_gid(device, &port->gids[near]);
+	if (!netif_mac(first->ifindex, device->base.attr.mac) && link_local >= 0)
+		mac_from_link_local(&port->gids[link_local].gid.ip, device->base.attr.mac);
+	if (link_local >= 0) {
+		add_gid(device, &port->gids[link_local]);
 	} else {
 		table->gids[table->n++] = (struct frl_gid){
 			.ip = gid_link_local(device->base.attr.mac), .prefix_len = 64
@@ -266,7 +268,7 @@ void verbs_take_gids(struct verbs_device *device, const struct verbs_port *port)
 	}
 	add_gid(device, first);
 	for (unsigned i = 0; i < port->n_gids; i++) {
-		if (i == port->main || (int)i == near)
+		if (i == port->main || (int)i == link_local)
 			continue;
 		if (table->n == FRL_MAX_GIDS) {
 			frl_log(FRL_LOG_WARNING,

@@ -281,6 +281,8 @@ LANES_FN uint32_t largest_of(__m256i x)
 	return (uint32_t)_mm_cvtsi128_si32(y);
 }
 
+/* Writes the scale as bfloat16, then an int8 for each element. With a NaN or an infinity among the
+ * elements the scale is NaN, and the int8 are zeros. */
 LANES_FN void encode_whole_block(uint8_t *dst, const any_f32 *src, size_t count)
 {
 	__m256i amax = _mm256_setzero_si256();

@@ -383,9 +383,10 @@ static bool overlaps(const struct transfer *transfer, const struct packet_piece 
 		piece->addr < transfer->dst + transfer->length;
 }
 
-/* Returns true if no placement into this memory is under way. The NIC does not wait for
- * placements; an offload that gathers does. */
-static bool is_there(const struct attached *a, const struct packet_piece *piece)
+/* Returns true if no unfinished placement overlaps the piece. The NIC reads the memory at once,
+ * unlike an offload that gathers, which does all transfers in the order of the packets. Transfers
+ * of packets to send (`side`) and of deferred frames only read the memory. */
+static bool is_placed(const struct attached *a, const struct packet_piece *piece)
 {
 	if (!a->placements || piece->addr >= a->placed_end ||
 		piece->addr + piece->length <= a->placed_first)
@@ -420,7 +421,7 @@ bool can_send_far(struct engine *e, struct engine_qp *qp, const struct packet_ou
 		if (!piece->region->port_mem)
 			return false;
 		a = attached_of(t, piece->region->owner);
-		if (a->failed || !is_there(a, piece))
+		if (a->failed || !is_placed(a, piece))
 			return false;
 		used |= UINT32_C(1) << (a - t->attached);
 	}
