@@ -91,25 +91,25 @@ enum {
 	{"rails", required_argument, NULL, OPT_RAILS}
 /* clang-format on */
 
-#define DEVICE_HELP                                                                              \
-	"Device (default: the local fabric, which needs no NIC and no root):\n"                  \
-	"  --port DEVARGS      an Ethernet interface: packet:eth0; a DPDK port, as a PCI\n"      \
-	"                      address or 'net_af_packet0,iface=eth0';\n"                        \
-	"                      an RDMA NIC: verbs:mlx5_0 (ferrule-info lists them), or\n"        \
-	"                      verbs, the one that leads to the peer or to the job's host\n"     \
-	"  --ip ADDRESS/BITS   the port's own address, which the kernel must not use;\n"         \
-	"                      an RDMA NIC may go without, or have one of the kernel's\n"        \
-	"  --gateway ADDRESS   next hop to other subnets\n"                                      \
-	"  --fabric NAME       instead of these: a port that the daemon leases on that fabric\n" \
-	"  --mtu BYTES         path MTU: powers of two, 256 to 16384 (networks: 4096)\n"         \
-	"  --progress HOW      auto, inline (who polls drives) or thread (default: auto)\n"
+#define DEVICE_HELP                                                                               \
+	"Device (default: the local fabric, which needs no NIC and no root):\n"                   \
+	"  --port PORT         packet:eth0: an Ethernet interface of the kernel\n"                \
+	"                      a PCI address, or 'net_af_packet0,iface=eth0': a port of DPDK\n"   \
+	"                      verbs:mlx5_0: an RDMA NIC (ferrule-info lists them)\n"             \
+	"                      verbs: the RDMA NIC on the route to the peer or the job's host\n"  \
+	"  --ip ADDRESS/BITS   the port's address, which the kernel must not use\n"               \
+	"                      (optional for an RDMA NIC: one of the kernel's addresses)\n"       \
+	"  --gateway ADDRESS   next hop to other subnets\n"                                       \
+	"  --fabric NAME       instead of a port: lease one on this fabric from the daemon\n"     \
+	"  --mtu BYTES         path MTU: a power of two, 256 to 16384 (on networks up to 4096)\n" \
+	"  --progress HOW      auto, inline (the polling thread) or thread (default: auto)\n"
 
 #define RAIL_HELP                                                                                  \
 	DEVICE_HELP                                                                                \
-	"  --rails N           so many devices of that kind; data is striped over them, and\n"     \
-	"                      when one of them dies the others go on (default: 1)\n"              \
-	"Rails that differ: up to 4 times --port with --ip (and --gateway), or --fabric, in the\n" \
-	"same order on all ranks. %r in a port or its address is the rank.\n"
+	"  --rails N           number of such devices (default: 1); data is striped over\n"        \
+	"                      them, and if one fails the others continue\n"                       \
+	"Different rails: give --port with --ip (and --gateway), or --fabric, up to 4 times, in\n" \
+	"the same order on all ranks. %r in a port or its address is replaced by the rank.\n"
 
 /* Takes one of the options above. Returns 0, or EXIT_USAGE after printing what is wrong with it. */
 int device_option(int code, const char *value, struct device_options *options);

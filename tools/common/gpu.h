@@ -28,9 +28,8 @@ struct mem_option {
 };
 
 #define MEM_HELP                                                                                  \
-	"  --mem WHERE         host (default), or cuda: memory of a GPU, the one of the rank's\n" \
-	"                      number (again from the first if there are fewer); cuda:N: of GPU " \
-	"N\n"
+	"  --mem WHERE         host (default), cuda (the GPU with the rank's number modulo the\n" \
+	"                      number of GPUs), or cuda:N (GPU N)\n"
 
 /*
  * All functions print what failed and return 0 or a negative errno; mem_option() returns 0 or

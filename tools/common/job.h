@@ -31,12 +31,11 @@ enum { OPT_RANK = OPT_OWN, OPT_JOB, OPT_BEYOND_JOB };
 	RAIL_LONG_OPTIONS
 /* clang-format on */
 
-#define JOB_HELP                                                                              \
-	"Several machines or network namespaces, one process each:\n"                         \
-	"  --rank R            be rank R of N\n"                                              \
-	"  --job NAME[@HOST]   where ranks meet: the same name for all of them, kept by the " \
-	"daemon\n"                                                                            \
-	"                      (ferruled) of HOST; without HOST by this machine's\n"          \
+#define JOB_HELP                                                                                   \
+	"Several machines or network namespaces, one process each:\n"                              \
+	"  --rank R            be rank R of N\n"                                                   \
+	"  --job NAME[@HOST]   the job's name, the same for all ranks; the daemon (ferruled) of\n" \
+	"                      HOST keeps the job (default: that of this machine)\n"               \
 	"\n" RAIL_HELP
 
 /* Takes one of the options above. Returns 0, or EXIT_USAGE after printing what is wrong with it. */

@@ -14,24 +14,24 @@
 #include "tools/info/gpu_list.h"
 
 static const char help[] =
-	"Lists the devices of this machine that Ferrule can use, and the GPUs.\n"
+	"Lists the devices of this machine that Ferrule can use, and its GPUs.\n"
 	"\n"
-	"  ferrule-info [--json] [NAME...]   all of them, or those of these names\n"
+	"  ferrule-info [--json] [NAME...]   all devices and GPUs, or only the named ones\n"
 	"\n"
-	"NAME is what --port of the other programs takes: \"verbs:mlx5_0\" is a port of an RDMA "
-	"NIC.\n"
-	"\"local\" is the local fabric, which they use without a --port: all processes of this\n"
-	"machine, no NIC. \"packet:eth0\" is an Ethernet interface of the kernel, and ports of\n"
-	"DPDK have names that nobody can list ('net_af_packet0,iface=eth0', a PCI address).\n"
-	"\"gpu\" are all GPUs, \"gpu:0\" is the first that CUDA shows.\n"
+	"NAME is a port for --port of the other programs, local, gpu or gpu:N:\n"
+	"  packet:eth0         an Ethernet interface of the kernel\n"
+	"  verbs:mlx5_0        a port of an RDMA NIC\n"
+	"  local               the local fabric, used without --port: all processes of this "
+	"machine\n"
+	"  gpu, gpu:0          all GPUs, or the first one that CUDA shows\n"
+	"Ports of DPDK cannot be listed ('net_af_packet0,iface=eth0', a PCI address).\n"
 	"\n"
-	"  --json              an array of objects, to be read by programs\n"
-	"  -h, --help          this text\n"
-	"  --version           the version\n"
+	"  --json              print an array of objects\n"
+	"  -h, --help          print this text\n"
+	"  --version           print the version\n"
 	"\n"
-	"Exit status: 0 at least one of them can be used, 1 none, a name that is unknown, or a "
-	"failure,\n"
-	"2 bad usage.\n";
+	"Exit status: 0 at least one of them is usable, 1 none is, a name is unknown, or a\n"
+	"failure, 2 invalid usage.\n";
 
 enum { OPT_VERSION = OPT_OWN, OPT_JSON, SPEED_SIZE = 24 };
 

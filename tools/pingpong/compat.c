@@ -44,29 +44,28 @@ struct compat {
 };
 
 static const char help[] =
-	"The other end of ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong or ibv_srq_pingpong.\n"
+	"The peer of ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong or ibv_srq_pingpong.\n"
 	"\n"
 	"  ferrule-pingpong --compat ibv [options]           waits for a client\n"
-	"  ferrule-pingpong --compat ibv [options] SERVER    the client of that server\n"
+	"  ferrule-pingpong --compat ibv [options] SERVER    connects to a server\n"
 	"\n"
-	"SERVER is the host to meet by TCP; it is not the address of the data (--ip). The other\n"
-	"end needs the same size, number of messages and path MTU, and a GID index (-g) of the\n"
-	"same family as ours.\n"
+	"SERVER is a host for TCP, not the address of the data (--ip). Both ends need the same\n"
+	"size, number of messages and path MTU, and GID indices (-g) of the same address family.\n"
 	"\n"
 	"  --type TYPE         rc, uc, ud or srq (default: rc)\n"
-	"  --tcp-port PORT     of the exchange (default: 18515)\n"
-	"  --size BYTES        of a message (default: 4096; ud: 1024)\n"
-	"  --iters N           messages each way (default: 1000)\n"
-	"  --rx-depth N        receives posted at a time (default: 500)\n"
+	"  --tcp-port PORT     TCP port of the exchange (default: 18515)\n"
+	"  --size BYTES        size of a message (default: 4096; ud: 1024)\n"
+	"  --iters N           messages in each direction (default: 1000)\n"
+	"  --rx-depth N        posted receives (default: 500)\n"
 	"  --num-qp N          queue pairs of srq, 1 to 16 (default: 16)\n"
-	"  --gid-index N       which of our addresses: 0 is the link-local one (default: 1)\n"
+	"  --gid-index N       index of the own address; 0 is the link-local one (default: 1)\n"
 	"  --tclass N          traffic class, 0 to 255 (default: 0)\n"
 	"  --sl N              service level, 0 to 7 (default: 0)\n"
-	"  --wait S            fail if no message comes for S seconds (default: 10)\n"
+	"  --wait S            fail if no message arrives for S seconds (default: 10)\n"
 	"\n" DEVICE_HELP "\n"
-	"The path MTU is 1024 unless given, as theirs is.\n"
+	"The default path MTU is 1024, as in rdma-core's programs.\n"
 	"\n"
-	"Exit status: 0 all is well, 1 a failure, 2 bad usage.\n";
+	"Exit status: 0 success, 1 a failure, 2 invalid usage.\n";
 
 enum {
 	OPT_COMPAT = OPT_OWN,
