@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Setting connections up through the control daemon: two processes on the local fabric, many
- * frl_connect() at once, until each is established. Prints connections a second, the median and
- * the 99th percentile of what one takes, and what the daemon's memory grew by; and the same for
- * bare TCP connections over loopback that carry as many bytes each way, in the same run.
+ * Measures connection setup through the control daemon: two processes on the local fabric make
+ * many frl_connect() calls at once, until each connection is established. Prints connections a
+ * second, the median and the 99th percentile of the setup time, and the growth of the daemon's
+ * memory. Measures bare TCP connections over loopback that carry as many bytes each way, too.
  *
- * bench_connect [--quick] [--daemon-pid PID]; the daemon is the one that FRL_CONTROL names.
+ * bench_connect [--quick] [--daemon-pid PID]; FRL_CONTROL names the daemon.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,7 +30,7 @@
 enum {
 	MOST = 5000,
 	TIMEOUT_MS = 60000,
-	MESSAGE = FRL_ENDPOINT_SIZE + FRL_PRIVATE_DATA_MAX, /* what TCP carries each way */
+	MESSAGE = FRL_ENDPOINT_SIZE + FRL_PRIVATE_DATA_MAX, /* bytes that TCP carries each way */
 };
 
 static const char service[] = "bench-connect";
@@ -119,7 +119,7 @@ static struct frl_qp *make_qp(const struct side *side)
 	return qp;
 }
 
-/* Of the first `used` connections, those that the peer has closed go. How many are left. */
+/* Removes closed connections among the first `used`. Returns how many are left. */
 static unsigned drop_ended(unsigned used)
 {
 	for (unsigned i = 0; i < used;) {
@@ -136,7 +136,7 @@ static unsigned drop_ended(unsigned used)
 	return used;
 }
 
-/* Accepts what comes, and drops it when the peer has, until it is killed. */
+/* Accepts connections, and drops them when the peer has closed them, until it is killed. */
 static void serve(int ready)
 {
 	struct frl_listen_config config;
@@ -242,7 +242,7 @@ static int tcp_listen(struct sockaddr_in *address)
 	return fd;
 }
 
-/* Answers each connection's message with one as long; closes it when the client does. */
+/* Answers each message with one of the same length; closes with the client. */
 static void tcp_serve(int listener)
 {
 	static char message[MESSAGE];
@@ -399,7 +399,7 @@ int main(int argc, char **argv)
 	listener = tcp_listen(&address);
 	if (pipe(ready))
 		die("pipe", errno);
-	/* Before this process has a device. */
+	/* fork() before this process has a device. */
 	children[0] = fork();
 	if (children[0] == 0)
 		serve(ready[1]);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What moving packets by kernels costs on GPU 0: bandwidth of gathering packets out of host
- * memory and adding them to a tensor, and of gathering a tensor into packets, beside what a copy
- * engine and a kernel with long pieces reach over the same bus in the same run; launches,
- * packets a second, and launches while another thread waits in the driver.
+ * Measures how kernels move packets on GPU 0, in one run over the same bus: the bandwidth of
+ * gathering packets from host memory into a tensor with addition, of gathering a tensor into
+ * packets, of a copy engine, and of a kernel with long pieces. Also measures launches, packets a
+ * second, and launches while another thread waits in the driver.
  *
  *	bench_gpu [--quick]
  *
- * Prints markdown. Skipped (status 77), with the reason, where there is no GPU. With --quick on the
- * double of the driver it only shows that it works, and prints no number.
+ * Prints markdown. Skipped (status 77) without a GPU, with the reason. With --quick on the double
+ * of the driver it only shows that it works, and prints no numbers.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -33,14 +33,14 @@ enum {
 	SKIPPED = 77,
 	PACKET = 4096,
 	POOL = 64 << 20, /* bytes, of packets and of the tensor */
-	TOTAL = 1 << 30, /* that are moved for a number */
+	TOTAL = 1 << 30, /* bytes moved for one number */
 	QUICK_TOTAL = 4 << 20,
-	AHEAD = 4, /* launches under way, and copies */
+	AHEAD = 4, /* launches and copies in flight */
 	ROUNDS = 7,
 	LAUNCHES = 2000,
-	TARGET = 90, /* per cent of the copy engine, */
+	TARGET = 90, /* percent of the copy engine, */
 	TARGET_FROM = 1 << 20,
-	LEAST_WAIT_NS = 20000000, /* of the freeing thread, else it was not kept waiting */
+	LEAST_WAIT_NS = 20000000, /* wait of the freeing thread that counts */
 	BUSY = 64,                /* launches of POOL bytes each: some 100 ms */
 };
 
@@ -58,7 +58,7 @@ struct bench {
 	int rounds;
 };
 
-/* What a row does with a size's bytes. */
+/* Operation of a row on the bytes of a size. */
 enum way { GATHER_REDUCE, LONG_REDUCE, SCATTER, WAYS };
 
 static _Noreturn void die(const char *what)
@@ -95,7 +95,7 @@ static uint64_t add(struct bench *b, const struct gpu_work *work)
 {
 	uint64_t ticket;
 
-	/* No room: until some are done. */
+	/* There is no room until some are done. */
 	while (!(ticket = gpu_queue_add(b->queue, work))) {
 		const char *why;
 
@@ -128,7 +128,7 @@ static uint64_t add_packet(struct bench *b, enum way way, size_t at, size_t leng
 	return add(b, &work);
 }
 
-/* One launch, or as many as its pieces need. */
+/* Adds one launch, or as many as the pieces need. */
 static uint64_t add_bytes(struct bench *b, enum way way, size_t at, size_t size)
 {
 	size_t step = way == LONG_REDUCE ? size : PACKET;
@@ -154,7 +154,7 @@ static double measure_kernel(struct bench *b, enum way way, size_t size)
 	return (double)(n * size) / (double)(clock_now_ns() - start);
 }
 
-/* The ceiling: what the bus carries when nobody looks at the bytes. */
+/* The upper limit: bandwidth of the bus for a plain copy. */
 static double measure_copy(struct bench *b, bool to_gpu, size_t size)
 {
 	const struct cuda_api *cuda = b->gpu->cuda;
@@ -193,7 +193,7 @@ static double median(double *values, int n)
 	return values[n / 2];
 }
 
-/* As gather-reduce has them. */
+/* Returns the number of launches of gather-reduce. */
 static size_t launches_of(const struct bench *b, size_t size)
 {
 	size_t most = gpu_queue_max_pieces(b->queue);
@@ -201,7 +201,7 @@ static size_t launches_of(const struct bench *b, size_t size)
 	return (size / PACKET + most - 1) / most;
 }
 
-/* What gather-reduce is to reach of the copy engine, from TARGET_FROM bytes on. */
+/* Compares gather-reduce with its target: a share of the copy engine, from TARGET_FROM bytes on. */
 static void judge(double least)
 {
 	printf("\nGather-reduce is %.0f %% of the copy engine at least, from %d KiB on; %d %% are "
@@ -209,7 +209,7 @@ static void judge(double least)
 		least * 100, TARGET_FROM >> 10, TARGET, least * 100 < TARGET ? "not met" : "met");
 }
 
-/* All take turns; the first round warms up. */
+/* Runs all ways in turns; the first round is a warm-up. */
 static void bench_bandwidth(struct bench *b, bool is_gpu)
 {
 	double least = 1e9;
@@ -242,7 +242,7 @@ static void bench_bandwidth(struct bench *b, bool is_gpu)
 		judge(least);
 }
 
-/* One packet of so many bytes, there and seen to be there. */
+/* Moves one packet of this many bytes, and waits until its end is seen. */
 static void bench_launch(struct bench *b, bool is_gpu, size_t bytes)
 {
 	enum { MOST = LAUNCHES };
@@ -286,7 +286,7 @@ struct freeing {
 	struct bench *bench;
 	cu_deviceptr memory;
 	_Atomic bool is_begun, is_over;
-	uint64_t ns; /* that it took */
+	uint64_t ns; /* duration */
 };
 
 static void *free_memory(void *arg)
@@ -306,8 +306,8 @@ static void *free_memory(void *arg)
 	return NULL;
 }
 
-/* What launching costs while another thread waits, in cuMemFree(), for long kernels of another
- * stream: as long as that one has to wait, where the driver keeps its locks meanwhile. */
+/* Measures launches while another thread waits in cuMemFree() for long kernels of another stream.
+ * If the driver holds its locks meanwhile, a launch takes as long as that wait. */
 static void bench_beside_free(struct bench *b, bool is_gpu)
 {
 	static double calls[LAUNCHES];
@@ -431,7 +431,7 @@ static void run(struct bench *b, bool is_gpu)
 	gpu_leave(&scope);
 }
 
-/* True: there is one. Else says why not. */
+/* Returns true if there is a GPU. Otherwise prints why not. */
 static bool has_gpu(void)
 {
 	struct frl_gpu_info *infos;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the local fabric costs a process: how long its first device takes to open, its memory with
- * one device, and with links to many other devices at once. Prints one object of JSON.
+ * Measures the cost of the local fabric for a process: the time to open its first device, its
+ * memory with one device, and with links to many other devices. Prints one object of JSON.
  *
- * bench_local [LINKS]; 0 (default): only the first two.
+ * bench_local [LINKS]; 0 (default): no links.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -137,7 +137,7 @@ static void move(int fd, struct frl_endpoint *endpoint, int is_read)
 	}
 }
 
-/* Until its parent has ended. */
+/* Runs until the parent has ended. */
 static void be_child(int in, int out, unsigned n)
 {
 	char byte;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What memif itself does, without Ferrule: two processes, one link, nothing but DPDK. The ceiling
- * that tests/bench/run.sh measures Ferrule against.
+ * Measures memif without Ferrule: two processes, one link, only DPDK. tests/bench/run.sh compares
+ * Ferrule with it.
  *
  *	bench_memif latency          half a round trip of 64 bytes
- *	bench_memif copy             4 KiB packets one way: header and payload by reference out of
- *	                             64 MiB, copied once more by the receiver to its place
+ *	bench_memif copy             4 KiB packets one way: header and payload by reference from
+ *	                             64 MiB, copied once more by the receiver to its destination
  *	bench_memif sum              the same, the receiver adds float32
  *	bench_memif crc              as copy, and a CRC-32 over each payload at both ends
  *	bench_memif packets          64-byte packets one way
  *
- * Two numbers behind that are the processors of receiver and sender; the first two otherwise.
+ * Two further numbers are the processors of receiver and sender; default: the first two.
  * Unprivileged, without huge pages. Prints one line of JSON.
  */
 #include <rte_dev.h>
@@ -85,7 +85,7 @@ static void start_eal(int cpu)
 		"--file-prefix=bench-memif" };
 	char *argv[sizeof(args) / sizeof(args[0]) + 1] = { NULL };
 
-	/* EAL moves them about, and changes none. */
+	/* EAL reorders the arguments, and changes none. */
 	memcpy(argv, args, sizeof(args));
 	snprintf(lcores, sizeof(lcores), "0@%d", cpu);
 	if (rte_eal_init((int)(sizeof(argv) / sizeof(argv[0])) - 1, argv) < 0)
@@ -243,7 +243,7 @@ static void add(float *to, const float *from)
 		to[i] += from[i];
 }
 
-/* Returns whether it was as sent. */
+/* Returns true if the packet is as it was sent. */
 static bool take(struct end *end, const struct rte_mbuf *m, const char *test, size_t at)
 {
 	const uint8_t *bytes = rte_pktmbuf_mtod(m, const uint8_t *);
@@ -277,7 +277,7 @@ static void receive_all(struct end *end, const char *test)
 			at = (at + PAYLOAD) % PLACE;
 		}
 		rte_pktmbuf_free_bulk(burst, n);
-		/* The first fifth of a second warms up. */
+		/* The first fifth of a second is a warm-up. */
 		if (n && !start)
 			start = now() + 0.1;
 		if (!start || now() < start)
@@ -330,7 +330,7 @@ int main(int argc, char **argv)
 	sender = fork();
 	if (sender == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		usleep(300000); /* the server listens first */
+		usleep(300000); /* the server must listen first */
 		run(argv[1], false, sender_cpu, socket);
 	}
 	if (sender < 0)

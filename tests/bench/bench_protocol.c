@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a packet costs the protocol, without a port: two queue pairs in one process, packets handed
- * over in batches, each stage measured for itself. Prints, per packet, nanoseconds (the median of
- * many batches) and instructions (counted in one batch, which a child runs step by step: virtual
- * machines often have no counters). --counts: WRITEs of 4 KiB alone, and times of few batches.
+ * Measures the cost of a packet in the protocol, without a port: two queue pairs in one process
+ * exchange batches of packets, and each stage is measured separately. Prints nanoseconds per packet
+ * (the median of many batches) and instructions. A child runs one batch step by step to count
+ * these, because virtual machines often have no counters. --counts: only WRITEs of 4 KiB, and times
+ * of few batches.
  *
  *	requester	posts and qp_output(), acknowledgements or responses through qp_input() and
  *			qp_placed()
- *	responder	qp_input() of the requests, qp_output() of what they are answered with
+ *	responder	qp_input() of the requests, qp_output() of the responses
  *	encode		headers and ICRC of the packets with payload
  *	decode		their headers, ICRC checked
  *	place		payload copied to its destination
- *	icrc		the ICRC of the payload alone, which encode and decode each have in them
+ *	icrc		the ICRC of the payload alone; encode and decode include it
  */
 #include <signal.h>
 #include <stddef.h>
@@ -69,9 +70,9 @@ static struct side sides[2];
 static struct frame frames[BATCH];
 static struct wire_packet packets[BATCH];
 static struct placements placements[BATCH];
-static volatile uint32_t checksum;   /* of which nothing is wanted but to be computed */
+static volatile uint32_t checksum;   /* its value is not used */
 static uint64_t (*costs)[STAGES];    /* nanoseconds of each batch */
-static volatile enum stage *current; /* shared with whoever counts: where this process is */
+static volatile enum stage *current; /* stage of this process; shared with the one that counts */
 
 static void die(const char *why)
 {
@@ -154,7 +155,7 @@ static void init_side(struct side *side, const struct frl_ip *ip, const struct f
 	wire_path_init(&side->path, &path);
 }
 
-/* As the engine does it; payload is copied as well, outside of what is measured. */
+/* Encodes as the engine does. The copy of the payload is not measured. */
 static void encode(const struct side *side, uint32_t n, enum stage stage, uint64_t *ns)
 {
 	uint8_t trailer_len[BATCH];
@@ -199,7 +200,7 @@ static void decode(uint32_t n, enum stage stage, uint64_t *ns)
 	end(ns, start);
 }
 
-/* Payload is placed afterwards, so that this is measured without it. */
+/* Payload is placed afterwards, so that the stage does not include it. */
 static void take(struct side *side, uint32_t n, enum stage stage, uint64_t *ns)
 {
 	uint64_t start = begin(stage);
@@ -262,7 +263,7 @@ static void post(const struct frl_send_wr *template, uint32_t size, uint32_t n, 
 	end(ns, start);
 }
 
-/* One side's packets to the other; with `counts` the wire stages are charged for them. */
+/* Moves one side's packets to the other; with `counts` they count for the wire stages. */
 static uint32_t carry(unsigned from, uint64_t ns[STAGES], bool counts)
 {
 	enum stage giver = from == 0 ? REQUESTER : RESPONDER;
@@ -324,13 +325,13 @@ static double median(enum stage stage, uint32_t n)
 	return middle;
 }
 
-/* Where the child is; repeated string instructions stay there, step for step. */
+/* Returns the child's position, which a repeated string instruction does not change. */
 static long position(pid_t child)
 {
 	return ptrace(PTRACE_PEEKUSER, child, offsetof(struct user_regs_struct, rip), NULL);
 }
 
-/* Runs a batch in a child, one instruction at a time. False where that is not allowed. */
+/* Runs a batch in a child, one instruction at a time. Returns false if that is not allowed. */
 static bool count_instructions(
 	const struct frl_send_wr *wr, uint32_t size, uint64_t ret_counts[STAGES + 1])
 {
@@ -404,7 +405,7 @@ int main(int argc, char **argv)
 	if (!only_counts) {
 		run("WRITE 16 KiB", FRL_WR_RDMA_WRITE, 4 * MTU, n);
 		run("WRITE 64 B", FRL_WR_RDMA_WRITE, 64, n);
-		/* As many as may be outstanding, of several packets each. */
+		/* As many READs as may be outstanding, of several packets each. */
 		run("READ 16 KiB", FRL_WR_RDMA_READ, 4 * MTU, n);
 	}
 	free(costs);

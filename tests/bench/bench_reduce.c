@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the element-wise functions cost against memcpy() of as many bytes, in the same run: for each
- * instruction set that this processor has, memcpy's time divided by the function's (1.00: as fast).
- * Bytes are those that dst gets; of wire types those of float32. Medians of rounds in which all
- * take turns.
+ * Compares the element-wise functions with memcpy() of as many bytes, in the same run: for each
+ * instruction set of this processor, memcpy's time divided by the function's (1.00: as fast). The
+ * bytes are those of dst; for wire types those of float32. Medians of rounds in which all run in
+ * turns.
  *
  *	bench_reduce [--quick] [--bytes N] [--type NAME]	N bytes, of one type or all
  */
@@ -16,11 +16,11 @@
 #include "lib/reduce/kernels.h"
 
 enum {
-	DEFAULT_BYTES = 256 * 1024, /* so that three buffers lie in the second-level cache */
+	DEFAULT_BYTES = 256 * 1024, /* so that three buffers fit the second-level cache */
 	ROUNDS = 41,
 	ROUNDS_QUICK = 1,
 	MAX_KERNELS = 8,
-	ROUND_NS = 200000, /* what a measurement should take at least */
+	ROUND_NS = 200000, /* minimum duration of a measurement */
 };
 
 static uint8_t *dst, *a, *b; /* aligned */
@@ -30,7 +30,7 @@ static const char *only; /* the type to measure; NULL: all */
 static const struct reduce_kernels *kernels[MAX_KERNELS];
 static int n_kernels;
 
-/* One function, of one instruction set. */
+/* One function in one instruction set. */
 struct job {
 	enum { REDUCE, DIVIDE, ENCODE, DECODE, DECODE_ADD, COPY } kind;
 	int dtype, op, wire;
@@ -86,7 +86,7 @@ static int compare(const void *left, const void *right)
 	return (p > q) - (p < q);
 }
 
-/* One line: the job with each instruction set. */
+/* Prints one line: the job with each instruction set. */
 static void bench(const char *type, const char *what, struct job job)
 {
 	static double ratios[MAX_KERNELS][ROUNDS];
@@ -116,7 +116,7 @@ static void bench(const char *type, const char *what, struct job job)
 	fflush(stdout);
 }
 
-/* Numbers from 1 to 2, or any integers: denormal numbers and NaN would be measured otherwise. */
+/* Fills with numbers from 1 to 2, or any integers, to avoid denormal numbers and NaN. */
 static void fill(uint8_t *p, int dtype, uint64_t seed)
 {
 	struct random_state random;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What waiting costs, and how soon it ends: one process waits for a message on the local fabric,
- * another one sends eight bytes with the time in them after 50 ms of silence, many times. Then
- * nothing is sent for a while, and the processor time of the one that waits is counted.
+ * Measures the cost of waiting, and the wake-up latency. One process waits for a message on the
+ * local fabric. Another one sends eight bytes with the time in them, after 50 ms idle, many times.
+ * Then nothing is sent for a while, and the processor time of the waiting process is counted.
  *
  *	bench_wake event [N]         waits for an event of a completion channel
  *	bench_wake wait [N]          waits in frl_cq_wait()
- *	bench_wake pipe [N]          without Ferrule, in read(): what the kernel needs
+ *	bench_wake pipe [N]          without Ferrule, in read(): the kernel's latency
  *
  * N: messages (default 100). Prints one line of JSON: microseconds, and the share of a processor.
  */
@@ -140,9 +140,9 @@ static void close_end(struct end *end)
 	frl_device_close(end->device);
 }
 
-/* ---- the one that waits */
+/* ---- the waiting end */
 
-/* As an application does that has nothing else to do: ask, look once more, sleep. */
+/* Waits as an idle application does: requests an event, polls once more, sleeps. */
 static int wait_by_event(struct end *end, struct frl_wc *wc)
 {
 	struct frl_cq *cq;
@@ -156,7 +156,7 @@ static int wait_by_event(struct end *end, struct frl_wc *wc)
 	return frl_poll_cq(cq, 1, wc);
 }
 
-/* Returns when the message was sent. */
+/* Returns the time at which the message was sent. */
 static uint64_t wait_for_message(struct end *end, enum how how)
 {
 	struct frl_wc wc;
@@ -207,7 +207,7 @@ static void wait_and_print(struct end *end, enum how how, int messages)
 	}
 	busy = processor_seconds();
 	begin = clock_now_ns();
-	wait_for_message(end, how); /* the long silence */
+	wait_for_message(end, how); /* the idle time without messages */
 	busy = processor_seconds() - busy;
 	seconds = (double)(clock_now_ns() - begin) * 1e-9;
 	qsort(late, (size_t)messages, sizeof(late[0]), compare);
@@ -216,7 +216,7 @@ static void wait_and_print(struct end *end, enum how how, int messages)
 		(double)late[messages - 1] / 1000, busy / seconds);
 }
 
-/* ---- the one that sends */
+/* ---- the sending end */
 
 static void send_message(struct end *end)
 {
@@ -271,7 +271,7 @@ static int run(enum how how, int messages)
 	end.peer = pair[child == 0];
 	close(pair[child != 0]);
 	if (how != BY_PIPE) {
-		/* Who sends need not be told of anything. */
+		/* The sender needs no events. */
 		open_end(&end, child == 0 ? BY_WAIT : how);
 		connect_end(&end, child != 0);
 	}
@@ -279,7 +279,7 @@ static int run(enum how how, int messages)
 		wait_and_print(&end, how, messages);
 	else
 		send_messages(&end, how, messages);
-	/* Neither leaves before the other has what it was sent. */
+	/* Neither end leaves before the other has received everything. */
 	send_all(end.peer, &done, sizeof(done));
 	receive_all(end.peer, &done, sizeof(done));
 	if (how != BY_PIPE)

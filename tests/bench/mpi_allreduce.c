@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Allreduce of float32 sums by size: the columns and definitions of nccl-tests and of
- * `ferrule-bench`, out of place and in place: warm-up, a barrier, iterations back to
- * back, mean over the iterations and over the ranks; bus bandwidth is 2(n-1)/n times size by time.
- * Results are checked before they are timed.
+ * Measures MPI_Allreduce of float32 sums by size, out of place and in place, with the columns and
+ * definitions of nccl-tests and of `ferrule-bench`: warm-up, a barrier, consecutive iterations,
+ * mean over iterations and ranks. Bus bandwidth is 2(n-1)/n times size by time. Results are checked
+ * before they are timed.
  *
  *	mpi_allreduce [--min BYTES] [--max BYTES] [--factor N] [--in-place both|off]
  */
@@ -15,8 +15,8 @@
 
 enum { WARM_UP = 5, WARM_UP_FACTOR = 4, MIN_ITERATIONS = 5, MAX_ITERATIONS = 200000 };
 
-static const double TARGET_SECONDS = 0.2;   /* a size's timed iterations */
-static const double WARM_UP_SECONDS = 0.01; /* at least, of the last of its warm-up */
+static const double TARGET_SECONDS = 0.2;   /* duration of a size's timed iterations */
+static const double WARM_UP_SECONDS = 0.01; /* minimum duration of its last warm-up */
 
 static size_t parse_bytes(const char *text)
 {
@@ -32,7 +32,7 @@ static size_t parse_bytes(const char *text)
 	return value;
 }
 
-/* Sums of these stay exact in float32, so every implementation must give the same bits. */
+/* Returns an element whose sums are exact in float32, so every order gives the same bits. */
 static float element(int rank, size_t i)
 {
 	return (float)((i * 7 + (size_t)rank * 13) % 1021);
@@ -111,7 +111,7 @@ static void sweep(size_t min, size_t max, size_t factor, int last_place)
 	float *send, *recv;
 	int rank;
 
-	/* The memory that MPI itself recommends for communication. A failure aborts in there. */
+	/* MPI recommends this memory for communication. A failure aborts inside. */
 	MPI_Alloc_mem((MPI_Aint)max, MPI_INFO_NULL, &send);
 	MPI_Alloc_mem((MPI_Aint)max, MPI_INFO_NULL, &recv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);

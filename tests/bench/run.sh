@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Ferrule against what its users would otherwise run on this machine, in turns, and against the
-# targets of docs/reference/figures.md: builds Ferrule, installs the peers
+# Compares Ferrule with other software on this machine, in turns, and with the targets of
+# docs/reference/figures.md: builds Ferrule, installs the other software
 # (scripts/install-deps.sh bench), measures, prints a table with pass or miss, writes JSON.
 # tests/bench/run.sh --help.
 #
-# FRL_BUILD_DIR: where the folder `build` is, or is to be (the project's).
+# FRL_BUILD_DIR: the folder of the folder `build`, which is created if missing (the project's).
 set -eu
 
 cd "$(dirname "$0")/../.."

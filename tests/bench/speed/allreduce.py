@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sums of float32 over ranks on one machine, against MPI's."""
+"""Allreduce of float32 among ranks on one machine, compared with MPI."""
 import jobs
 from table import (Group, Result, alternate, geometric_mean, human, median_by_key, number,
                    target_of, verdict_of)
@@ -10,7 +10,7 @@ MEAN_TARGET = 4
 
 
 def target(ranks, size):
-    """How many times as fast as the best of MPI: at most 1.5 times its time is 1 / 1.5."""
+    """Target as a speed-up over the best MPI: at most 1.5 times its time is 1 / 1.5."""
     if ranks == 2:
         return 2 if size >= 64 * KIB else 1 if size >= 4 * KIB else 1 / 1.5
     return 1.5 if size >= 256 * KIB else 1 / 1.5
@@ -89,7 +89,7 @@ def header(memory, tcp, in_place):
 
 
 def add_mean(made):
-    """Of the sizes for which the issue is bandwidth."""
+    """Adds the mean of the sizes for which bandwidth matters."""
     long = [r.ratio for r in made.results if r.target == 2 and r.ratio]
     if long:
         mean = Result("n = 2, geometric mean of 64 KiB and more", None, target=MEAN_TARGET,
@@ -100,7 +100,7 @@ def add_mean(made):
 
 
 def once_more(b, ranks, worst):
-    """The size that misses most, for long enough to take samples."""
+    """Runs the size that misses most, for long enough to take samples."""
     sizes = [8 << k for k in range(24) if f", {human(8 << k)}" in worst.what] or [MIB]
     sweep = jobs.Sweep(sizes[-1], sizes[-1], in_place=False)
     jobs.ferrule_allreduce(b.build, ranks, sweep, b.cpus(ranks), repeat=10)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-Two hosts on this machine, joined by two links: e0 is measured, the daemons speak through c0. The
+Two hosts on this machine, joined by two links: e0 is measured, the daemons connect over c0. The
 kernel has 10.9.1.x on e0, Ferrule 10.1.1.x. Links are veth pairs; with a switch, e0 of each host
-leads to a bridge in a namespace of its own. Loss is a classifier, at the egress of e0 at both ends,
-or, where nobody is told of it, of the switch's ports: it drops at random whatever leaves, TCP's
-packets and AF_PACKET's alike.
+leads to a bridge in a namespace of its own. Loss is a classifier that drops packets at random,
+TCP's and AF_PACKET's alike. It is at the egress of e0 at both ends, where the kernel reports the loss to
+the sender, or at the switch's ports, where it does not.
 """
 import json
 import os
@@ -31,8 +31,8 @@ def ip(*words):
 
 
 class Hosts:
-    """The two namespaces, each with a daemon, and the switch's, if there is one; gone after the
-    `with`."""
+    """The two namespaces, each with a daemon, and the switch's, if there is one. The `with` removes
+    them."""
 
     def __init__(self, build, work, switched=False):
         if os.geteuid():
@@ -82,7 +82,7 @@ class Hosts:
             ip("-n", name, "link", "set", "e0", "mtu", str(mtu))
 
     def lossy(self):
-        """Where packets are dropped: namespace and link, of what comes to each host."""
+        """Returns namespace and link at which packets to each host are dropped."""
         if self.switch:
             return [(self.switch, f"port{number}") for number in range(2)]
         return [(name, "e0") for name in reversed(self.names)]
@@ -112,7 +112,7 @@ class Hosts:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
 
     def lose(self, share):
-        """From here on such a share of all packets is lost, each way."""
+        """Drops this share of all packets from now on, each way."""
         source = os.path.join(self.work, "drop.c")
         with open(source, "w", encoding="ascii") as f:
             f.write(DROP.format(limit=int(share * 2**32)))
@@ -130,8 +130,8 @@ class Hosts:
         return ["ip", "netns", "exec", name, find("tc"), "-s"]
 
     def counters(self):
-        """On the way to the receiver: packets that the link took, and that the classifier dropped.
-        What the kernel has not segmented yet is one packet for both."""
+        """Returns the packets to the receiver that the link took, and that the classifier dropped.
+        Both count a frame that is not segmented yet as one packet."""
         if not self.share:
             return 0, 0
         name, dev = self.lossy()[0]
@@ -141,7 +141,7 @@ class Hosts:
                 int(re.search(r"\(dropped (\d+)", qdisc).group(1)))
 
     def share_lost(self, before):
-        """Of the packets since then; checked, for else the row would say what is not so."""
+        """Returns the share of lost packets since then. Fails if it is not the requested one."""
         taken, dropped = (now - then for now, then in zip(self.counters(), before))
         packets = taken + dropped
         expected = packets * self.share
@@ -155,7 +155,7 @@ class Hosts:
                 f"FRL_CONTROL={self.socket(self.names[side])}", *command]
 
     def ferrule(self, port, size, iters, cpus):
-        """GB/s of RDMA WRITEs, and the share that was lost."""
+        """Returns GB/s of RDMA WRITEs, and the share that was lost."""
         program, before = f"{self.build}/tools/ferrule-pingpong", self.counters()
         ends = [["--port", port, "--ip", f"10.1.1.{n}/24"] for n in (1, 2)]
         serve = own([program, "--listen", "speed", *ends[0]])
@@ -168,7 +168,7 @@ class Hosts:
         return pingpong_tables(out)[("RDMA WRITE", "bandwidth")][size][1], self.share_lost(before)
 
     def tcp(self, seconds, cpus):
-        """GB/s of one TCP stream, from the same host to the same, and the share that was lost."""
+        """Returns GB/s of one TCP stream in the same direction, and the share that was lost."""
         command, before = [find("iperf3"), "-p", "5201"], self.counters()
         with Pair(self.inside(0, [*command, "-s", "-1", "--forceflush"]), cpus) as server:
             server.wait_for("Server listening")

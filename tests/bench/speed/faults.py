@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How soon a death is known, and what a daemon under a flood still does for those that behave."""
+"""Time to detect a death, and the service of a daemon to correct clients under a flood."""
 import contextlib
 import os
 import signal
@@ -10,14 +10,14 @@ import jobs
 from jobs import Pair, find, own, run
 from table import Group, Result, alternate, median
 
-WAIT_S = 60 # what takes longer hangs
+WAIT_S = 60 # longer is a hang
 RANKS = 4
 FLOODERS = 200
 
 
 @contextlib.contextmanager
 def daemon(b):
-    """A control daemon for this alone: the path of its socket."""
+    """Starts a control daemon for this row. Returns the path of its socket."""
     folder = b.subfolder()
     path, conf = os.path.join(folder, "sock"), os.path.join(folder, "conf")
     with open(conf, "w", encoding="ascii") as f:
@@ -29,7 +29,7 @@ def daemon(b):
 
 
 def kill_and_wait(pid, process):
-    """Milliseconds from the death of one to the end of the other."""
+    """Returns milliseconds from the death of one process to the end of the other."""
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     process.wait(timeout=WAIT_S)
@@ -37,7 +37,7 @@ def kill_and_wait(pid, process):
 
 
 def peer_of_ferrule(b):
-    """A process whose peer is killed has said who is gone, and has ended."""
+    """A process whose peer is killed names the peer, and ends."""
     program = f"{b.build}/tools/ferrule-pingpong"
     connect = [program, "--connect", "localhost:speed", "--op", "send", "--test", "latency",
                "--sizes", "8,64M", "--iters", "1000"]
@@ -52,7 +52,7 @@ def peer_of_ferrule(b):
 
 
 def peer_of_socket():
-    """What the kernel makes of it: a process in recv() is awake."""
+    """The kernel's part: a process in recv() wakes up."""
     ours, theirs = socket.socketpair()
     with ours:
         pid = os.fork()
@@ -69,7 +69,7 @@ def peer_of_socket():
 
 
 def kill_a_rank(job, program):
-    """Milliseconds until the launcher has ended, and with it all ranks."""
+    """Returns milliseconds until the launcher has ended, and with it all ranks."""
     job.wait_for(r"^ +\d+ ") # a first result
     ranks = [pid for pid, name in jobs.in_session(job.server.pid)
              if name == program and pid != job.server.pid]
@@ -95,7 +95,7 @@ def rank_of_openmpi(b):
 
 
 def ask(b, control):
-    """Milliseconds that a request takes, its answer included: the median, and the longest."""
+    """Returns milliseconds of a request with its answer: the median, and the longest."""
     out = run([f"{b.build}/tests/daemon-client", "ask", control, "50" if b.quick else "300"])
     return [int(word) / 1000 for word in out.split()]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs that are measured: how each is started, and what its output says."""
+"""Starts the programs that are measured, and parses their output."""
 import contextlib
 import json
 import os
@@ -23,7 +23,7 @@ def find(program):
 
 
 def own(command):
-    """The command of a program of Ferrule's: as it is, or as whoever wants it watched wraps it."""
+    """Returns the command of a program of Ferrule's, wrapped if it is profiled."""
     return own.wrap(command) if own.wrap else command
 
 
@@ -31,7 +31,7 @@ own.wrap = None
 
 
 def start(command, cpus, env, **streams):
-    """A process in a session of its own, on these processors."""
+    """Starts a process in a session of its own, on these processors."""
     if cpus:
         command = ["taskset", "-c", cpus, *command]
     return subprocess.Popen(command, env={**os.environ, **(env or {})}, start_new_session=True,
@@ -59,7 +59,7 @@ def signal_session(leader, number):
 
 
 def end(process):
-    """With all that it has started, if it still runs."""
+    """Ends a process that still runs, and its children."""
     if process.poll() is not None:
         return
     signal_session(process.pid, signal.SIGTERM)
@@ -72,7 +72,7 @@ def end(process):
 
 
 def run(command, cpus=None, env=None, timeout=TIMEOUT_S):
-    """Standard output of a command, which has to succeed."""
+    """Returns the standard output of a command, which must succeed."""
     with start(command, cpus, env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                text=True) as process:
         try:
@@ -89,7 +89,7 @@ class Pair:
     """A server in the background, and a client; both end with the `with`."""
 
     def __init__(self, command, cpus=None, env=None):
-        # A file: nobody reads a pipe meanwhile.
+        # A file, since a pipe is not read meanwhile.
         self.output = tempfile.TemporaryFile()
         self.server = start(command, cpus, env, stdout=self.output, stderr=subprocess.STDOUT)
 
@@ -97,12 +97,12 @@ class Pair:
         return self
 
     def said(self):
-        # Without moving the offset, which is the server's as well.
+        # Keep the offset, which the server shares.
         fd = self.output.fileno()
         return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
     def wait_for(self, pattern):
-        """Until the server has said so."""
+        """Waits until the server has printed this."""
         limit = time.monotonic() + READY_S
         while not re.search(pattern, self.said(), re.MULTILINE):
             if self.server.poll() is not None or time.monotonic() > limit:
@@ -122,7 +122,7 @@ class Pair:
 
 
 class Sweep:
-    """Which sizes, and whether in place as well."""
+    """Sizes, and whether to run in place as well."""
 
     def __init__(self, low, high, factor=2, in_place=True):
         self.low, self.high, self.factor, self.in_place = low, high, factor, in_place
@@ -136,8 +136,8 @@ class Sweep:
 
 
 def rows_of_mpi(text):
-    """Columns as in nccl-tests: four of what it is, then time, algbw, busbw, wrong, once or
-    twice."""
+    """Parses columns as in nccl-tests: four that describe the row, then time, algbw, busbw, wrong,
+    once or twice."""
     times = {}, {}
     for line in text.splitlines():
         words = line.split()
@@ -206,7 +206,7 @@ def pingpong_tables(text):
 
 
 def pingpong(build, operation, test, size, cpus, *more, iters=None):
-    """One row of `ferrule-pingpong --local`, as numbers in the order of its columns."""
+    """Returns one row of `ferrule-pingpong --local`, as numbers in the order of its columns."""
     count = [] if iters is None else ["--iters", str(iters)]
     out = run(own([f"{build}/tools/ferrule-pingpong", "--local", "--op", operation, "--test",
                    test, "--sizes", str(size), *count, *more]), cpus)
@@ -221,16 +221,16 @@ def raw_memif(build, test, cpus):
 
 
 def wake(build, how, messages, cpus):
-    """How a process waits that is idle otherwise: p50_us and max_us to wake up, and its share of a
+    """Returns how an idle process waits: p50_us and max_us to wake up, and its share of a
     processor."""
     program = f"{build}/tests/bench/bench_wake"
-    # Its two ends meet by themselves.
+    # Its two ends find each other.
     return json.loads(run(own([program, how, str(messages)]), cpus, {"FRL_CONTROL": "off"}))
 
 
 def local(build, links):
-    """What the local fabric costs a process: first_open_ms, resident_kb, and with links to so many
-    devices connect_ms and kb_a_link."""
+    """Returns the costs of the local fabric for a process: first_open_ms, resident_kb, and with
+    links to this many devices connect_ms and kb_a_link."""
     return json.loads(run([f"{build}/tests/bench/bench_local", str(links)]))
 
 
@@ -243,8 +243,8 @@ def next_port():
 
 
 def ucx(test, size, iters, tls, cpus, percentile="50"):
-    """The final line of ucx_perftest: iterations; microseconds: percentile, average, overall;
-    MiB/s: average, overall; messages a second: average, overall."""
+    """Parses the final line of ucx_perftest: iterations; microseconds: percentile, average,
+    overall; MiB/s: average, overall; messages a second: average, overall."""
     env = {"UCX_TLS": tls, "UCX_WARN_UNUSED_ENV_VARS": "n", "UCX_LOG_LEVEL": "error"}
     where = ["-d", "memory"] if test in ("put_bw", "put_lat") else []
     where += ["-x", tls.split(",")[0], "-D", "bcopy" if size <= 8192 else "zcopy"] if where else []
@@ -262,7 +262,7 @@ def ucx(test, size, iters, tls, cpus, percentile="50"):
 
 
 def libfabric_shm(size, iters, cpus):
-    """GB/s of fi_pingpong over shm: one message each way in turns."""
+    """Returns GB/s of fi_pingpong over shm: one message each way in turns."""
     port = next_port()
     command = [find("fi_pingpong"), "-p", "shm", "-e", "rdm", "-S", str(size), "-I", str(iters)]
     with Pair([*command, "-B", port], cpus) as server:

@@ -18,7 +18,7 @@ QUICK_S = 50 # rows that would begin later are left out
 
 
 class Bench:
-    """What all rows share."""
+    """State that all rows share."""
 
     def __init__(self, options, work):
         self.build, self.work = options.build, work
@@ -28,7 +28,7 @@ class Bench:
         self.folders = 0
 
     def cpus(self, ranks):
-        """The same set for everybody: as many as there are ranks, if there are so many."""
+        """Returns the processors for all programs: as many as ranks, if there are that many."""
         return ",".join(str(cpu) for cpu in self.available[:ranks])
 
     def subfolder(self):
@@ -38,8 +38,8 @@ class Bench:
         return path
 
     def explain(self, group, again):
-        """With --profile: where the time goes in what misses its target most; again(result) runs
-        it once more."""
+        """With --profile: profiles the result that misses its target most; again(result) runs it
+        once more."""
         worst = group.worst()
         if not self.profiled or not worst:
             return
@@ -117,7 +117,7 @@ def write_markdown(path, text):
 
 
 def end(*_):
-    """Whoever is under way cleans up: processes, daemons, namespaces."""
+    """Lets the running row clean up: processes, daemons, namespaces."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.exit(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the time goes in what missed its target: perf's samples of Ferrule's own programs."""
+"""Profiles rows that missed their target: perf's samples of Ferrule's programs."""
 import os
 import re
 
@@ -8,7 +8,7 @@ from table import Unavailable
 
 LINES = 12
 LEAST_PERCENT = 2
-STARTING = re.compile(r"ld-linux|\[unknown\]") # what programs spend before they begin
+STARTING = re.compile(r"ld-linux|\[unknown\]") # samples before a program begins
 
 
 class Profile:
@@ -17,7 +17,7 @@ class Profile:
 
 
 def top_of(report):
-    """The lines with the largest shares, of what `perf report` prints."""
+    """Returns the lines of `perf report` with the largest shares."""
     found = re.findall(r"^\s*([\d.]+)%\s+(\S+)\s+\[([.k])\]\s+(\S+)", report, re.MULTILINE)
     rows = sorted(((float(share), where, kind, what) for share, where, kind, what in found
                    if not STARTING.search(where)), reverse=True)
@@ -26,8 +26,8 @@ def top_of(report):
 
 
 def profile(work, what, again):
-    """Runs `again` with all programs of Ferrule's that it starts under perf. One of each program
-    that was sampled, servers and clients."""
+    """Runs `again` with all of Ferrule's programs under perf. Returns one profile for each sampled
+    program, server and client."""
     jobs.find("perf")
     files = []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is measured, against whom, and the targets."""
+"""The rows: measurements, programs to compare with, and targets."""
 import re
 import time
 
@@ -19,11 +19,11 @@ def long_messages(b, iters, *places):
     return jobs.pingpong(b.build, "write", "bandwidth", 1 << 20, b.cpus(2), *places, iters=iters)[1]
 
 
-ONE_PLACE = ("--places", "1") # as UCX, libfabric and iperf3 do it: the same buffer again and again
+ONE_PLACE = ("--places", "1") # the same buffer again and again, as UCX, libfabric and iperf3 do
 
 
 def copy_speed(iters):
-    """GB/s of memcpy() from and to 1 MiB, which is what an assignment of bytes is."""
+    """Returns GB/s of memcpy() of 1 MiB, which an assignment of bytes calls."""
     to, source = bytearray(1 << 20), bytes(1 << 20)
     view, began = memoryview(to), time.monotonic()
     for _ in range(iters):
@@ -100,7 +100,7 @@ OTHER_PORTS = ("packet:e0,gso=off", "net_af_packet0,iface=e0", "net_af_xdp0,ifac
 
 
 def ports(b):
-    """Ferrule's ports over an interface of the kernel's, in turns. The MTU is one that XDP takes."""
+    """Ferrule's ports over an interface of the kernel, in turns. XDP accepts this MTU."""
     mtu, size, iters = 3000, 1 << 20, 300 if b.quick else 1000
     with Hosts(b.build, b.subfolder()) as hosts:
         hosts.set_mtu(mtu)
@@ -126,12 +126,12 @@ def rate(b):
     return group
 
 
-# What users should use, which is judged; and what else there is.
+# The port for users, which counts for the target, and another one.
 PORTS = (("packet:e0", "ferrule"), ("net_af_packet0,iface=e0", "ferrule, DPDK's AF_PACKET"))
 
 
 def ethernet_part(b, group, share, switched, ports):
-    """One link, with such a loss: what `ports` make of it, and TCP."""
+    """Runs `ports` and TCP over one link with this loss."""
     size, seconds = 1 << 20, 1 if b.quick else 3
     iters = (1000 if b.quick else 3000) // (1 if share == 0 else 2)
     lost = f"{100 * share:g} % lost" + (" at a switch" if switched else "")
@@ -161,8 +161,8 @@ def ethernet_part(b, group, share, switched, ports):
 
 
 def ethernet(b):
-    """Several ports of Ferrule's, the first of which is judged, and TCP, without and with loss: of
-    which the kernel tells the sender, or of which, behind a switch, nobody does."""
+    """Several ports, the first of which counts for the target, and TCP, without and with loss. The
+    kernel reports a loss to the sender, except behind a switch."""
     group = Group("RDMA WRITE of 1 MiB over Ethernet: veth, MTU 9000, two namespaces", [])
     for share in (0, 0.01) if b.quick else (0, 0.001, 0.01):
         ethernet_part(b, group, share, False, PORTS[:1] if b.quick else PORTS)
@@ -175,7 +175,7 @@ FIRST_INSTRUCTIONS = 553 + 333 + 720 + 822 # docs/reference/performance-parts.md
 
 
 def instructions(b):
-    """Of a 4 KiB WRITE: requester, responder, encode, decode."""
+    """Instructions of a 4 KiB WRITE: requester, responder, encode, decode."""
     out = jobs.run([f"{b.build}/tests/bench/bench_protocol", "--counts"])
     counts = {stage: int(count) for stage, count in
               re.findall(r"^WRITE 4 KiB\s+(\w+)\s+[\d.]+\s+(\d+)", out, re.MULTILINE)}
@@ -189,7 +189,7 @@ def instructions(b):
 
 
 def local(b):
-    """A process of the local fabric: its first device, its memory, many links."""
+    """A process on the local fabric: its first device, its memory, many links."""
     links = 256 if b.quick else 4096
     runs = [jobs.local(b.build, 0) for _ in range(b.rounds)]
     many = jobs.local(b.build, links)
@@ -209,7 +209,7 @@ def local(b):
 
 
 def idle(b):
-    """Two processes with a connected queue pair; one waits, by an event or in a call."""
+    """Two processes with a connected queue pair; one waits for an event or in a call."""
     messages = 10 if b.quick else 60
     socket = "the kernel's socket"
     names = {socket: "pipe", "ferrule event": "event", "ferrule wait": "wait"}

@@ -9,14 +9,13 @@ FAILURES = (RuntimeError, OSError, LookupError, ValueError, subprocess.Subproces
 
 
 class Unavailable(Exception):
-    """A peer, or what a measurement needs, is not on this machine; the text says why."""
+    """A program or a requirement of a measurement is missing here; the text says why."""
 
 
 def alternate(rounds, runners, note):
     """
-    Runs each {name: function} once a round; returns {name: [what it returned]}, without those that
-    are not on this machine or that failed, which `alternate.without` tells. Ferrule has to be, and
-    has to work.
+    Runs each {name: function} once a round. Returns {name: [results]}, without programs that are
+    missing or failed; `alternate.without` lists these. Ferrule must not fail.
     """
     got = {name: [] for name in runners}
     for number in range(1, rounds + 1):
@@ -42,7 +41,7 @@ def median(values):
 
 
 def median_by_key(runs):
-    """[{key: number}] to {key: median}, of the keys that all have."""
+    """Converts [{key: number}] to {key: median}, for keys that all have."""
     keys = set.intersection(*(set(run) for run in runs))
     return {key: median([run[key] for run in runs]) for key in sorted(keys)}
 
@@ -53,10 +52,10 @@ def geometric_mean(values):
 
 class Result:
     """
-    What Ferrule reaches and what others do, in `unit`. `ratio` says how many times better Ferrule
-    is than the best of the others: a rate that is twice as high, a time that is half as long
-    (`less_is_better`) is 2; the target is a ratio as well. `limit` is a target that has nothing to
-    do with others: the most that Ferrule may need. Neither: it is printed and not judged.
+    Results of Ferrule and of others, in `unit`. `ratio` is how many times better Ferrule is than
+    the best of the others: twice the rate, or half the time (`less_is_better`), is 2. The target is a
+    ratio as well. `limit` is a target independent of others: the most that Ferrule may need. A
+    result with neither is printed only.
     """
 
     def __init__(self, what, ours, others=None, unit="", *, less_is_better=False, target=None,
@@ -76,7 +75,7 @@ class Result:
 
     @property
     def shortfall(self):
-        """By what factor the target is missed."""
+        """Returns the factor by which the target is missed."""
         if self.passes is not False:
             return 1
         return self.target / self.ratio if self.limit is None else self.ours / self.limit
@@ -88,15 +87,15 @@ class Result:
 
 
 class Group:
-    """A row of the bench: results, and the table of them. `cells` are those of a table of its own,
-    with a header; otherwise each result is a line."""
+    """A row of the bench: results and their table. `cells` are those of a separate table with a
+    header; otherwise each result is a line."""
 
     def __init__(self, title, results, cells=None, notes=()):
         self.title, self.results, self.cells = title, results, cells
         self.notes, self.profiles = list(notes), []
 
     def worst(self):
-        """What misses its target most, or None."""
+        """Returns the result that misses its target most, or None."""
         missed = [r for r in self.results if r.passes is False]
         return max(missed, key=lambda r: r.shortfall) if missed else None
 
@@ -116,7 +115,7 @@ class Group:
 
 
 def number(value, unit=""):
-    """Three digits that count, or all before the point."""
+    """Formats with three significant digits, or all before the point."""
     if value is None:
         return ""
     if unit == "%":
@@ -138,7 +137,7 @@ def verdict_of(result):
 
 
 def pipes(cells):
-    """Lines of a table; but for the first column all is to the right."""
+    """Returns the lines of a table; all columns but the first are aligned right."""
     lines = ["| " + " | ".join(row) + " |" for row in cells]
     return [lines[0], "|---|" + "---:|" * (len(cells[0]) - 1), *lines[1:]]
 
