@@ -74,8 +74,8 @@ def group(b, ranks):
             row += [number(there.ours), number(there.ratio)]
         cells.append(row)
     made = Group(f"Allreduce of {ranks} ranks, microseconds", results, cells, [
-        "The same buffers again and again, which helps every program: caches keep what fits. "
-        "Ferrule takes every other operation from the end for that."])
+        "All programs sum the same buffers again and again, so caches keep what fits. "
+        "Ferrule does every other operation from the end, and finds the part touched last."])
     if ranks == 2:
         add_mean(made)
     b.explain(made, lambda worst: once_more(b, ranks, worst))

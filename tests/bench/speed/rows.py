@@ -224,7 +224,7 @@ def idle(b):
     for name, call in (("ferrule event", "frl_get_cq_event()"), ("ferrule wait", "frl_cq_wait()")):
         for what, key, limit in (("p50", "p50_us", 100), (f"max of {messages}", "max_us", None)):
             others = {socket: middle(socket, key)} if socket in got else None
-            results.append(Result(f"{call}, after 50 ms of silence, {what}", middle(name, key),
+            results.append(Result(f"{call}, after 50 ms idle, {what}", middle(name, key),
                                   others, "us", less_is_better=True, limit=limit))
         results.append(Result(f"{call}, share of a core meanwhile", middle(name, "share"), None,
                               "%", limit=0.01))
