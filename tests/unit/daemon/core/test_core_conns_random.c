@@ -426,7 +426,7 @@ static void check_empty(struct run *run)
 		ck_assert_uint_eq(HASH_COUNT(core->peers), 0);
 		ck_assert_uint_eq(HASH_COUNT(core->sessions), 0);
 		ck_assert_uint_eq(HASH_COUNT(core->users), 0);
-		ck_assert_uint_eq(core->parked, 0);
+		ck_assert_uint_eq(core->deferred, 0);
 	}
 }
 

@@ -260,7 +260,7 @@ START_LOOP_TEST(service_comes_back, 2)
 	expect_nothing(ends.active);
 	world_run(ends.world, 9 * WORLD_S);
 	expect_end(ends.active, 2, ECONNREFUSED, "nobody offers service other");
-	ck_assert_uint_eq(world_core(ends.world, ends.passive_host)->parked, 0);
+	ck_assert_uint_eq(world_core(ends.world, ends.passive_host)->deferred, 0);
 	check_goes_on(&ends, 1);
 	ends_free(&ends);
 }
@@ -285,7 +285,7 @@ START_LOOP_TEST(service_comes_back_too_late, 2)
 	world_settle(ends.world);
 	expect_nothing(other);
 	expect_end(ends.active, 2, EACCES, "only for processes of the user");
-	ck_assert_uint_eq(world_core(ends.world, ends.passive_host)->parked, 0);
+	ck_assert_uint_eq(world_core(ends.world, ends.passive_host)->deferred, 0);
 	ends_free(&ends);
 }
 END_TEST

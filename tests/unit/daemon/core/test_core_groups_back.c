@@ -160,7 +160,7 @@ START_TEST(long_pieces_come_one_after_the_other)
 	rank_die(&ranks[1]);
 	expect_event(&ranks[2], DEAD, 1, "ended without leaving the job");
 	free(large);
-	ck_assert_uint_eq(world_core(group_world, 0)->groups->asked, 1);
+	ck_assert_uint_eq(world_core(group_world, 0)->groups->resends_pending, 1);
 }
 END_TEST
 
