@@ -32,8 +32,8 @@
 
 enum {
 	STARTERS = 6,
-	PATIENCE_MS = 30000, /* as client_connect.c has it */
-	EXIT_OK = 10,        /* nothing else ends so */
+	RESTART_MS = 30000, /* as client_connect.c has it */
+	EXIT_OK = 10,       /* nothing else ends so */
 };
 
 static char folder[64];
@@ -326,7 +326,7 @@ static int lose_system(void)
 	pid_t daemon;
 
 	has_system = true;
-	limits_expire(PATIENCE_MS);
+	limits_expire(RESTART_MS);
 	system_path(path);
 	daemon = fork();
 	if (daemon == 0)
