@@ -156,7 +156,7 @@ test_unique_id() {
 	mkdir -m 700 "$other"
 	start_daemon "$other/ferruled.sock" "$ferruled" --private --config "$temp/ferruled.conf"
 	"$launch_peer" id >"$temp/id"
-	refuses elsewhere 'made on .*listen_address.*FRL_JOB_HOST' -- \
+	refuses elsewhere 'is of another control daemon .*listen_address.*FRL_JOB_HOST' -- \
 		env "FRL_CONTROL=$other/ferruled.sock" "$launch_peer" join 0 2 <"$temp/id"
 	# Started again it is the same one, which an id is good for.
 	kill -9 "${daemons[0]}"

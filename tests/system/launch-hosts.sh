@@ -132,10 +132,10 @@ test_private() {
 	refuses private-address 'no ferruled listens' -- "${on_b[@]}" env RANK=1 WORLD_SIZE=2 \
 		MASTER_ADDR=10.9.2.1 MASTER_PORT=29500 "$launch_peer" environment
 	on "$a" "$launch_peer" id >"$temp/id" || fail "no id"
-	refuses private-id "is of .*, unreachable from that of $b" 'listen_address' -- \
+	refuses private-id "id is of another .*unreachable from this one .$b" 'listen_address' -- \
 		"${on_b[@]}" "$launch_peer" join 1 2 <"$temp/id"
 	place=$(on "$a" "$launch_peer" place) || fail "no place"
-	refuses private-place "daemon of .* is unreachable from that of $b" 'listen_address' -- \
+	refuses private-place "place is of another .*unreachable from this one .$b" 'listen_address' -- \
 		"${on_b[@]}" "$launch_peer" host "$place"
 	# Where it was made it is good all the same.
 	finds "" on "$a"

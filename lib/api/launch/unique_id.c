@@ -295,9 +295,9 @@ static int find_job_host(const struct parts *parts, uint64_t limit_ns, char host
 		host[0] = '\0';
 	else if (!host[0])
 		return frl_fail(-EHOSTUNREACH,
-			"the unique id is of the control daemon of %s, unreachable from that of "
-			"%s: set listen_address of each ferruled, or FRL_JOB_HOST (one host: one "
-			"FRL_CONTROL)",
+			"the unique id is of another control daemon (%s), unreachable from this "
+			"one (%s): set listen_address of each ferruled, or FRL_JOB_HOST (one host: "
+			"one FRL_CONTROL)",
 			parts->name, daemon.host);
 	return 0;
 }
@@ -362,8 +362,8 @@ int frl_host_of_place(const char *place, char ret_host[FRL_HOST_MAX + 1])
 		memcpy(ret_host, parts.host, strlen(parts.host) + 1);
 	else
 		return frl_fail(-EHOSTUNREACH,
-			"the control daemon of %s is unreachable from that of %s: set "
-			"listen_address of each ferruled (one host: one FRL_CONTROL)",
+			"the place is of another control daemon (%s), unreachable from this one "
+			"(%s): set listen_address of each ferruled (one host: one FRL_CONTROL)",
 			parts.name, daemon.host);
 	return 0;
 }
