@@ -98,6 +98,6 @@ refuses check-op 'compares sums' -- "$allreduce" -n 2 --input "$temp/F16-sum/in%
 	--check "$temp/halves"
 refuses check-type 'not of int32' -- "$allreduce" -n 2 --input "$temp/I32-max/in%r" \
 	--check "$temp/halves"
-refuses op "--op 'premul_sum': there is sum" -- "$allreduce" -n 2 --input a --op premul_sum
+refuses op "--op 'premul_sum': use sum" -- "$allreduce" -n 2 --input a --op premul_sum
 show "$temp/default.out"
 finish

@@ -242,7 +242,7 @@ test_options() {
 	refuses wire '--wire is for float32' -- "$bench" -n 2 --wire int8 --dtype float64
 	refuses sizes '--min is more than --max' -- "$bench" -n 2 --min 9 --max 8
 	refuses root '--root 2: ranks are 0 to 1' -- "$bench" -n 2 --root 2
-	refuses stdout 'both have standard output' -- "$bench" -n 2 --json - --csv -
+	refuses stdout 'both use standard output' -- "$bench" -n 2 --json - --csv -
 	refuses idle 'leave nothing to do' -- "$bench" -n 2 --check off --iters 0
 	refuses empty '--csv: the file name is empty' -- "$bench" -n 2 --csv ''
 	refuses ranks '-n is missing' -- "$bench"

@@ -79,7 +79,7 @@ started=()
 
 # ---- what is said when it does not work
 
-refuses option "there is host, cuda and cuda:N" -- "$bench" -n 2 --mem gpu
+refuses option "use host, cuda or cuda:N" -- "$bench" -n 2 --mem gpu
 refuses both "exclude each other" -- "$bench" -n 2 --mem cuda --malloc
 refuses number "there is no GPU 7: CUDA shows 1" -- "$pingpong" --local --mem cuda:7
 FAKE_CUDA_DEVICES=0 refuses none "CUDA_ERROR_NO_DEVICE|shows no GPU" -- "$gpu_allreduce" 2
@@ -88,6 +88,6 @@ FRL_GPU_TIER=off refuses off "FRL_GPU_TIER" -- "$gpu_allreduce" 2
 FRL_GPU_TIER=dma-buf refuses tier "dma-buf" -- "$gpu_allreduce" 2
 LD_LIBRARY_PATH=$without
 if ! PATH=$PATH:/sbin:/usr/sbin ldconfig -p | grep -q 'libcuda\.so\.1'; then
-	refuses absent "there is no CUDA here" "driver" -- "$gpu_allreduce" 2
+	refuses absent "cannot load CUDA" "driver" -- "$gpu_allreduce" 2
 fi
 finish

@@ -47,7 +47,7 @@ static int gather(struct session *session, const void *mine, size_t size, void *
 	int rc = session->bootstrap.allgather(session->bootstrap.ctx, mine, size, all);
 
 	if (rc)
-		say_failure(rc, "comparing the tensors with the other ranks");
+		say_failure(rc, "cannot compare the tensors with the other ranks");
 	return rc;
 }
 

@@ -66,7 +66,7 @@ static int take_op(const char *value, enum frl_op *ret_op)
 {
 	if (frl_op_parse(value, ret_op) == 0 && *ret_op != FRL_PREMUL_SUM)
 		return 0;
-	return usage_error("--op '%s': there is sum, prod, max, min and avg", value);
+	return usage_error("--op '%s': use sum, prod, max, min or avg", value);
 }
 
 static int take_option(int code, const char *value, struct options *o)
@@ -91,7 +91,7 @@ static int take_option(int code, const char *value, struct options *o)
 static int check_options(const struct options *o)
 {
 	if (!o->input)
-		return usage_error("--input is missing: what is to be summed?");
+		return usage_error("--input is missing");
 	if (o->check && o->op != FRL_SUM)
 		return usage_error(
 			"--check compares sums, not what --op %s gives", frl_op_name(o->op));
@@ -120,7 +120,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		rc = take_option(code, optarg, o);
 	}
 	if (!rc && optind < argc)
-		rc = usage_error("'%s': there are no arguments but options", argv[optind]);
+		rc = usage_error("'%s' is not an option", argv[optind]);
 	if (!rc)
 		rc = job_options_finish(&o->job);
 	if (!rc)

@@ -222,7 +222,7 @@ static int agree_on_success(struct session *session, int mine)
 	int rc = bootstrap->allgather(bootstrap->ctx, &failed, sizeof(failed), all);
 
 	if (rc)
-		say_failure(rc, "asking the other ranks for their output");
+		say_failure(rc, "cannot learn whether the other ranks have their outputs");
 	for (int r = 0; r < session->options->ranks && !rc; r++)
 		rc = all[r] ? -ECANCELED : 0;
 	return mine ? mine : rc;
@@ -252,7 +252,7 @@ static int conclude(struct session *session, const struct gradients *g, const st
 		session->bootstrap.ctx, mine, sizeof(*mine), ret_reports);
 
 	if (rc) {
-		say_failure(rc, "comparing the results with the other ranks");
+		say_failure(rc, "cannot compare the results with the other ranks");
 		return rc;
 	}
 	if (g->options->output && all_well(g->options, ret_reports))

@@ -37,7 +37,7 @@ static int agree_on_terms(const struct bench_options *o, struct session *session
 	fill_terms(o, mine);
 	rc = bootstrap->allgather(bootstrap->ctx, mine, sizeof(mine), all);
 	if (rc) {
-		say_failure(rc, "comparing the options with the other ranks");
+		say_failure(rc, "cannot compare the options with the other ranks");
 		return rc;
 	}
 	for (int r = 1; r < o->job.ranks; r++) {

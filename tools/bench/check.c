@@ -190,7 +190,7 @@ static bool may_complain(struct bench *b)
 {
 	b->complaints++;
 	if (b->complaints == MAX_COMPLAINTS + 1)
-		say("more is wrong, but that is enough");
+		say("further wrong elements are not printed");
 	return b->complaints <= MAX_COMPLAINTS;
 }
 

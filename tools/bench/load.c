@@ -97,7 +97,7 @@ static int load_rows(const char *path, const json_t *file, struct bench_results 
 
 	if (!json_is_array(rows) || n > MAX_ROWS ||
 		json_integer_value(json_object_get(file, "schema")) != BENCH_SCHEMA) {
-		say("%s: not what --json of this version writes", path);
+		say("%s: not a JSON file of this version of ferrule-bench", path);
 		return -EINVAL;
 	}
 	ret_results->rows = calloc(n + 1, sizeof(*ret_results->rows));

@@ -228,7 +228,7 @@ static int refuse_name(const struct names *names, const char *word)
 	for (int i = 0; i < names->n && used < sizeof(known); i++)
 		used += (size_t)snprintf(
 			known + used, sizeof(known) - used, "%s, ", names->name(i));
-	return usage_error("%s '%s': there is %sand all", names->option, word, known);
+	return usage_error("%s '%s': use %sor all", names->option, word, known);
 }
 
 /* Takes the next word of a list with commas. Returns false at the end. */
@@ -295,7 +295,7 @@ static int take_word(
 	*ret_yes = strcmp(value, yes) == 0;
 	if (*ret_yes || strcmp(value, no) == 0)
 		return 0;
-	return usage_error("%s '%s': there is %s and %s", name, value, yes, no);
+	return usage_error("%s '%s': use %s or %s", name, value, yes, no);
 }
 
 static int take_in_place(const char *value, struct bench_options *o)
@@ -304,7 +304,7 @@ static int take_in_place(const char *value, struct bench_options *o)
 	if (strcmp(value, "both") == 0)
 		return 0;
 	if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
-		return usage_error("--in-place '%s': there is on, off and both", value);
+		return usage_error("--in-place '%s': use on, off or both", value);
 	o->places[strcmp(value, "on") == 0 ? 0 : 1] = false;
 	return 0;
 }
@@ -332,7 +332,7 @@ static int take_iters(const char *value, struct bench_options *o)
 static int take_compared(const char *value, struct bench_options *o)
 {
 	if (o->n_compared == BENCH_COMPARED)
-		return usage_error("--compare: there can be %d files", BENCH_COMPARED);
+		return usage_error("--compare: at most %d files", BENCH_COMPARED);
 	return option_path("--compare", value, &o->compared[o->n_compared++]);
 }
 
@@ -407,9 +407,9 @@ static int check_options(struct bench_options *o)
 	if (o->use_malloc && o->mem.is_gpu)
 		return usage_error("--malloc and --mem cuda exclude each other");
 	if (o->json && o->csv && strcmp(o->json, "-") == 0 && strcmp(o->csv, "-") == 0)
-		return usage_error("--json and --csv cannot both have standard output");
+		return usage_error("--json and --csv cannot both use standard output");
 	if (o->plot && !o->iters && !o->auto_iters)
-		return usage_error("--plot needs times, and --iters 0 takes none");
+		return usage_error("--plot needs times, which --iters 0 does not measure");
 	if (!o->check && !o->iters && !o->auto_iters)
 		return usage_error("--check off and --iters 0 leave nothing to do");
 	if (!has_case(o))
@@ -458,7 +458,7 @@ int bench_parse_options(int argc, char **argv, struct bench_options *o)
 		rc = take_option(code, optarg, o);
 	}
 	if (!rc && optind < argc)
-		rc = usage_error("'%s': there are no arguments but options", argv[optind]);
+		rc = usage_error("'%s' is not an option", argv[optind]);
 	if (!rc && o->n_compared > 0 && !o->plot)
 		rc = usage_error("--compare needs --plot, the picture to draw");
 	o->job.may_be_none = o->n_compared > 0;

@@ -23,12 +23,12 @@ static int parse_progress(const char *value, enum frl_progress *ret_progress)
 			return 0;
 		}
 	}
-	return usage_error("--progress '%s': there is auto, inline and thread", value);
+	return usage_error("--progress '%s': use auto, inline or thread", value);
 }
 
 static int too_many(const char *name)
 {
-	return usage_error("%s: there can be %d of it", name, MAX_RAILS);
+	return usage_error("%s: at most %d are allowed", name, MAX_RAILS);
 }
 
 static int take_port(const char *value, struct device_options *o)
@@ -56,7 +56,7 @@ static int take_gateway(const char *value, struct device_options *o)
 	struct device_rail *rail = &o->rails[o->n_ports > 0 ? o->n_ports - 1 : 0];
 
 	if (rail->gateway)
-		return usage_error("--gateway %s: there is one a --port, and follows it", value);
+		return usage_error("--gateway %s: each --port has at most one, after it", value);
 	rail->gateway = value;
 	return 0;
 }
@@ -142,7 +142,7 @@ static int check_addresses(const struct device_options *o)
 	if (o->n_ports == o->n_ips || (o->n_ips == 0 && all_are_hardware(o)))
 		return 0;
 	if (o->n_ports == 1 && o->n_ips == 0)
-		return usage_error("--port needs --ip, the address that the port will answer to");
+		return usage_error("--port needs --ip, the address of the port");
 	return usage_error("%d --port and %d --ip: each port needs its address, in the same order",
 		o->n_ports, o->n_ips);
 }
@@ -150,11 +150,11 @@ static int check_addresses(const struct device_options *o)
 int device_options_check(const struct device_options *o, int most)
 {
 	if (o->n_ports == 0 && (o->n_ips > 0 || has_gateway(o)))
-		return usage_error("--ip and --gateway belong to a --port, and there is none");
+		return usage_error("--ip and --gateway need a --port");
 	if (check_addresses(o))
 		return EXIT_USAGE;
 	if (o->n_ports > 0 && o->n_fabrics > 0)
-		return usage_error("a port is either named by --port, or leased from a --fabric");
+		return usage_error("--port and --fabric exclude each other");
 	if (o->n_rails > 0 && (o->n_ports > 0 || o->n_fabrics > 1))
 		return usage_error("--rails is the number of devices of one kind: several --port "
 				   "or --fabric have been counted");

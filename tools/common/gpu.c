@@ -67,7 +67,7 @@ int mem_option(const char *text, struct mem_option *ret_option)
 		ret_option->gpu = (int)gpu;
 		return 0;
 	}
-	return usage_error("--mem '%s': there is host, cuda and cuda:N", text);
+	return usage_error("--mem '%s': use host, cuda or cuda:N", text);
 }
 
 static int failed(int result, const char *what)
@@ -76,7 +76,7 @@ static int failed(int result, const char *what)
 
 	if (cuda.cuGetErrorName)
 		cuda.cuGetErrorName(result, &name);
-	say("%s: CUDA says %s (%d)", what, name ? name : "something that has no name", result);
+	say("%s: CUDA error %s (%d)", what, name ? name : "unknown", result);
 	return -EIO;
 }
 
@@ -114,7 +114,7 @@ static int load(void)
 		return 0;
 	library = dlopen("libcuda.so.1", RTLD_NOW);
 	if (!library) {
-		say("there is no CUDA here: %s. Install NVIDIA's driver", dlerror());
+		say("cannot load CUDA: %s. Install NVIDIA's driver", dlerror());
 		return -ENODEV;
 	}
 	rc = find_calls(library);

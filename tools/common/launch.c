@@ -170,7 +170,7 @@ static void reap(struct job *job)
 			continue;
 		n = (int)waitpid(job->children[i].pid, &status, WNOHANG);
 		if (n < 0 && errno == ECHILD) {
-			say("rank %d ended, and nobody knows how", i);
+			say("rank %d ended with an unknown status", i);
 			status = W_EXITCODE(EXIT_FAILURE, 0);
 		}
 		if (n > 0 || (n < 0 && errno == ECHILD))

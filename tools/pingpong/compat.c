@@ -117,7 +117,7 @@ static int take_type(const char *value, struct options *o)
 			return 0;
 		}
 	}
-	return usage_error("--type '%s': there is rc, uc, ud and srq", value);
+	return usage_error("--type '%s': use rc, uc, ud or srq", value);
 }
 
 static int take_number(
@@ -133,9 +133,7 @@ static int take_option(int code, const char *value, struct options *o)
 {
 	switch (code) {
 	case OPT_COMPAT:
-		return strcmp(value, "ibv") == 0
-			? 0
-			: usage_error("--compat '%s': there is ibv", value);
+		return strcmp(value, "ibv") == 0 ? 0 : usage_error("--compat '%s': use ibv", value);
 	case OPT_TYPE: return take_type(value, o);
 	case OPT_TCP_PORT: return take_number(code, value, 1, 65535, &o->port);
 	case OPT_SIZE: return take_number(code, value, 1, 1 << 30, &o->size);
@@ -176,7 +174,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 	if (!rc && optind < argc)
 		o->server = argv[optind++];
 	if (!rc && optind < argc)
-		rc = usage_error("'%s': there is one server at most", argv[optind]);
+		rc = usage_error("'%s': at most one server is allowed", argv[optind]);
 	if (!o->srq)
 		o->n_qps = 1;
 	if (!o->size)
@@ -261,7 +259,7 @@ static int create_queues(struct compat *c)
 					(datagrams ? FRL_QP_QKEY : FRL_QP_ACCESS_FLAGS));
 	}
 	if (rc)
-		say_failure(rc, "cannot make the queues");
+		say_failure(rc, "cannot create the queues");
 	return rc;
 }
 
@@ -358,7 +356,7 @@ static int connect_all(const struct compat_address theirs[], void *arg)
 	if (!rc && o->type == FRL_QPT_UD)
 		rc = frl_ah_create(c->pd, &ah, &c->ah);
 	if (rc)
-		say_failure(rc, "cannot connect to the other end's queue pair");
+		say_failure(rc, "cannot connect to the peer's queue pair");
 	return rc;
 }
 
@@ -385,7 +383,7 @@ static int take_completion(struct compat *c, const struct frl_wc *wc)
 	} else {
 		c->received++;
 		if (wc->byte_len != c->receive_size) {
-			say("a message of %u bytes came, %zu were expected: give both ends the "
+			say("received a message of %u bytes instead of %zu: give both ends the "
 			    "same size",
 				wc->byte_len, c->receive_size);
 			return -EMSGSIZE;
@@ -423,9 +421,9 @@ static int play(struct compat *c)
 			rc = n;
 		}
 		if (n == 0) {
-			say("nothing came for %" PRIu64 " s after %" PRIu64
+			say("no message for %" PRIu64 " s after %" PRIu64
 			    " messages sent and %" PRIu64
-			    " received: the other end is gone, or a message was lost",
+			    " received: the peer is gone, or a message was lost",
 				o->wait_s, c->sent, c->received);
 			rc = -ETIMEDOUT;
 		}

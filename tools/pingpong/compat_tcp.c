@@ -37,8 +37,8 @@ static int parse_line(const char line[LINE_SIZE], struct compat_address *ret_add
 	if (line[LINE_SIZE - 1] != '\0' ||
 		sscanf(line, "%4x:%6x:%6x:%32[0-9a-fA-F]", &lid, &qpn, &psn, gid) != 4 ||
 		strlen(gid) != 32) {
-		say("the other end's line '%.*s' is not that of an ibv ping-pong program",
-			LINE_SIZE, line);
+		say("the peer's line '%.*s' is not that of an ibv ping-pong program", LINE_SIZE,
+			line);
 		return -EPROTO;
 	}
 	*ret_address = (struct compat_address){ .qpn = qpn, .psn = psn };
@@ -63,7 +63,7 @@ static int transfer(int fd, void *bytes, size_t size, bool out)
 		}
 		if (n < 0 && err == EINTR)
 			continue;
-		say("the other end does not go on with the exchange: %s", strerror(err));
+		say("the peer did not continue the exchange: %s", strerror(err));
 		return -err;
 	}
 	return 0;

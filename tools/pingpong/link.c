@@ -31,7 +31,7 @@ int link_join(struct link *link, const struct device_options *options, bool anno
 	frl_device_query(link->device, &link->attr);
 	rc = frl_pd_create(link->device, &link->pd);
 	if (rc) {
-		say_failure(rc, "cannot make a protection domain");
+		say_failure(rc, "cannot create a protection domain");
 		return rc;
 	}
 	return side_connect(link, announce);
@@ -59,7 +59,7 @@ int link_share_plan(struct link *link, struct plan *plan)
 	if (rc || link->rank == CLIENT)
 		return rc;
 	if (!plan_is_sane(&theirs)) {
-		say("the client is of another version of this program");
+		say("the client has another version of this program");
 		return -EPROTO;
 	}
 	*plan = theirs;
@@ -121,7 +121,7 @@ static int make_queue_pair(struct link *link, size_t max_size)
 		rc = frl_qp_create(link->pd, &config, &link->qp);
 	}
 	if (rc)
-		say_failure(rc, "cannot make a queue pair");
+		say_failure(rc, "cannot create a queue pair");
 	return rc;
 }
 
@@ -292,8 +292,8 @@ int link_check_peer(struct link *link)
 	if (rc == -ECANCELED)
 		say_failure(rc, "the connection was ended");
 	else if (rc)
-		say_failure(rc, "the other end (%s) is gone",
-			link->rank == SERVER ? "client" : "server");
+		say_failure(
+			rc, "the peer (%s) is gone", link->rank == SERVER ? "client" : "server");
 	return rc;
 }
 
@@ -329,7 +329,7 @@ static int take_completion(struct link *link, const struct frl_wc *wc)
 		return 0;
 	}
 	if (link->inbox_count == MAX_RECEIVES) {
-		say("more messages came than receives were posted");
+		say("more messages arrived than receives were posted");
 		return -EPROTO;
 	}
 	arrival = &link->inbox[(link->inbox_first + link->inbox_count++) % MAX_RECEIVES];

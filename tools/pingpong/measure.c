@@ -80,7 +80,7 @@ static int check_arrival(const struct test *t, const struct arrival *arrival, ui
 	}
 	if (arrival->with_imm != (t->op == PP_WRITE) ||
 		(arrival->with_imm && arrival->imm != (uint32_t)message)) {
-		say("message %ju came with the wrong immediate data", (uintmax_t)message);
+		say("message %ju has the wrong immediate data", (uintmax_t)message);
 		return -EIO;
 	}
 	return t->verify ? compare(t, message) : 0;
@@ -299,7 +299,7 @@ static int time_stream(const struct test *t, const struct stream *s, double *ret
 		while (t->link->inbox_count && !rc) {
 			rc = link_receive(t->link, &arrival);
 			if (!rc && (!arrival.with_imm || arrival.imm > next || arrival.length)) {
-				say("the server sent a credit for what it was not sent");
+				say("the server sent a credit for messages that were not sent");
 				rc = -EPROTO;
 			}
 			taken = arrival.imm;

@@ -127,7 +127,7 @@ static int choice(const char *option, const char *value, const char *const names
 	*bits = 3;
 	if (strcmp(value, "all") == 0)
 		return 0;
-	return usage_error("%s '%s': there is %s, %s and all", option, value, names[0], names[1]);
+	return usage_error("%s '%s': use %s, %s or all", option, value, names[0], names[1]);
 }
 
 static int size_option(const char *option, const char *value, uint64_t *ret_size)
@@ -233,7 +233,7 @@ static int check_options(const struct options *o)
 	if (o->mode == MODE_NONE)
 		return usage_error("one of --local, --listen and --connect is needed");
 	if (o->mode == MODE_SERVER && o->plan_option)
-		return usage_error("--%s: what is measured is for the client to say, give it there",
+		return usage_error("--%s: the client chooses the tests, give the option there",
 			o->plan_option);
 	if (o->plan.places && o->plan.verify)
 		return usage_error("--verify needs a place for each message: it cannot be used "
@@ -267,7 +267,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 		rc = take_option(code, optarg, long_options[index].name, o);
 	}
 	if (!rc && optind < argc)
-		rc = usage_error("'%s': there are no arguments but options", argv[optind]);
+		rc = usage_error("'%s' is not an option", argv[optind]);
 	if (!rc)
 		rc = check_options(o);
 	return rc ? rc : list_sizes(o);

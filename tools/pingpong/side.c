@@ -84,7 +84,7 @@ int link_ask(
 		return rc;
 	}
 	if (!is_greeting(link, *ret_conn, &answer)) {
-		say("the server is of another version of this program");
+		say("the server has another version of this program");
 		return -EPROTO;
 	}
 	*greeting = answer;
@@ -111,14 +111,14 @@ int link_answer(
 	for (;;) {
 		rc = frl_wait_request(link->listener, link->token ? link->wait_ms : -1, &conn);
 		if (rc) {
-			say_failure(rc, "waiting for the client");
+			say_failure(rc, "cannot wait for the client");
 			return rc;
 		}
 		if (is_greeting(link, conn, &question))
 			break;
 		reject(conn,
 			link->token ? "the server is busy with another client"
-				    : "the server is of another version of this program");
+				    : "the server has another version of this program");
 	}
 	link->token = question.token;
 	greeting->magic = greeting_magic;
@@ -151,7 +151,7 @@ static int make_side(struct link *link)
 		rc = frl_qp_create(link->pd, &config, &side->qp);
 	}
 	if (rc)
-		say_failure(rc, "cannot make a queue pair");
+		say_failure(rc, "cannot create a queue pair");
 	return rc;
 }
 
@@ -208,7 +208,7 @@ static int bad_exchange(const struct link *link, int n, const struct frl_wc *wc)
 	else if (wc->status != FRL_WC_SUCCESS)
 		link_say_failed(link->side.qp, wc);
 	else
-		say("what the other end says cannot be understood: %u bytes", wc->byte_len);
+		say("the peer sent an invalid message of %u bytes", wc->byte_len);
 	return -EIO;
 }
 
@@ -259,7 +259,7 @@ int side_exchange(struct link *link, const void *mine, size_t size, void *theirs
 	rc = post_both(link, size);
 	if (rc < 0) {
 		if (!link_check_peer(link))
-			say_failure(rc, "cannot tell the other end");
+			say_failure(rc, "cannot notify the peer");
 		return rc;
 	}
 	rc = wait_both(link, size);
