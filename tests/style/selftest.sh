@@ -182,6 +182,11 @@ new_tree
 mkdir "$tree/docs"
 printf '%s\n' '```console' 'sudo true' '```' >"$tree/docs/a.md"
 rejects check-docs docs/a.md:2
+new_tree
+mkdir -p "$tree/docs/decisions"
+printf '%s\n' '# 1. A title' '' '2026-11-20' >"$tree/docs/decisions/0001-a.md"
+printf '%s\n' '| 1 | [Another title](0001-a.md) |' >"$tree/docs/decisions/README.md"
+rejects check-decisions docs/decisions/README.md:1
 for link in b.md a.md#none '#a-title-1'; do
 	new_tree
 	mkdir "$tree/docs"
