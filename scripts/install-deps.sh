@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Installs the Debian packages that are missing: `scripts/install-deps.sh GROUP...`, groups being
-# build (the default), test, interop, package, soak and bench. Says nothing and needs no rights when
-# all of them are there.
+# build (the default), test, docs, interop, package, soak and bench. Says nothing and needs no rights
+# when all of them are there.
 set -eu
 
 packages() {
@@ -23,6 +23,7 @@ packages() {
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3
 		echo ibverbs-utils ibverbs-providers
 		;;
+	docs) echo python3-sphinx python3-myst-parser furo mandoc graphviz ;;
 	package) echo mmdebstrap uidmap git ;;
 	soak) echo stress-ng lcov ;;
 	bench)
@@ -30,8 +31,8 @@ packages() {
 		echo clang iproute2 python3
 		;;
 	*)
-		echo "install-deps.sh: no group '$1' but build, test, interop, package, soak," \
-			"bench" >&2
+		echo "install-deps.sh: no group '$1' but build, test, docs, interop, package," \
+			"soak, bench" >&2
 		exit 2
 		;;
 	esac

@@ -253,7 +253,7 @@ skip_stage() {
 	skipped=$((skipped + 1))
 }
 
-if ! scripts/install-deps.sh build test ${all:+package}; then
+if ! scripts/install-deps.sh build test ${all:+package docs}; then
 	fail "scripts/install-deps.sh"
 	finish
 fi
