@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Installs the Debian packages that are missing: `scripts/install-deps.sh GROUP...`, groups being
-# build (the default), test, docs, interop, package, soak and bench. Says nothing and needs no rights
-# when all of them are there.
+# build (the default), test, docs, interop, package, soak and bench. Says nothing and needs no
+# rights when all of them are there.
 set -eu
 
 packages() {

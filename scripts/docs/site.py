@@ -19,6 +19,9 @@ import reference
 import sequence
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# Folders in which the site has pages of its own.
+API = "docs/reference/api"
+MANUALS = "docs/man"
 # The first pages of each part of the site; the other pages of its folder follow by name.
 PARTS = {
     "guide": ["install", "launching", "nccl", "daemons", "operations"],
@@ -132,19 +135,19 @@ def add_reference(source):
     stems = {f.name: header.name[:-2] for header in found for f in header.functions}
     for header in found:
         page = reference.header_page(header, stems)
-        source.write(f"docs/reference/api/{header.name[:-2]}.rst", page.encode())
+        source.write(f"{API}/{header.name[:-2]}.rst", page.encode())
     names = [header.name[:-2] for header in found]
     index = "# Public functions\n\nEach public header has a page. " + (
         "`man ferrule` and `man frl_reg_mr` show the same in a terminal.\n"
     )
-    source.write("docs/reference/api/index.md", (index + toctree(names, hidden=False)).encode())
-    manuals = sorted(path for path in (ROOT / "docs/man").iterdir() if path.suffix[1:].isdigit())
+    source.write(f"{API}/index.md", (index + toctree(names, hidden=False)).encode())
+    manuals = sorted(path for path in (ROOT / MANUALS).iterdir() if path.suffix[1:].isdigit())
     pages = {path.name for path in manuals}
     for path in manuals:
         page = reference.manual_page(path, pages, stems)
-        source.write(f"docs/man/{path.name}.rst", page.encode())
+        source.write(f"{MANUALS}/{path.name}.rst", page.encode())
     index = "# Manual pages\n" + toctree([path.name for path in manuals], hidden=False)
-    source.write("docs/man/index.md", index.encode())
+    source.write(f"{MANUALS}/index.md", index.encode())
 
 
 def main():

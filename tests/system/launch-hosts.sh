@@ -135,8 +135,8 @@ test_private() {
 	refuses private-id "id is of another .*unreachable from this one .$b" 'listen_address' -- \
 		"${on_b[@]}" "$launch_peer" join 1 2 <"$temp/id"
 	place=$(on "$a" "$launch_peer" place) || fail "no place"
-	refuses private-place "place is of another .*unreachable from this one .$b" 'listen_address' -- \
-		"${on_b[@]}" "$launch_peer" host "$place"
+	refuses private-place "place is of another .*unreachable from this one .$b" \
+		'listen_address' -- "${on_b[@]}" "$launch_peer" host "$place"
 	# Where it was made it is good all the same.
 	finds "" on "$a"
 	on "$a" "$launch_peer" join 0 1 <"$temp/id" >"$temp/alone" 2>&1 ||
