@@ -384,7 +384,7 @@ static const struct {
 } tier_rows[] = {
 	{ "auto", false, "0 1 loaded", "" },
 	{ "dma-buf", false, "0 1 loaded", "" },
-	{ "peermem", false, "0 0 loaded", "FRL_GPU_TIER=peermem allows no way that is there" },
+	{ "peermem", false, "0 0 loaded", "FRL_GPU_TIER=peermem excludes all available ways" },
 	{ "mapped", true, "0 1 loaded", "" },
 	{ "off", false, "-1 0 untouched", "FRL_GPU_TIER is off" },
 };

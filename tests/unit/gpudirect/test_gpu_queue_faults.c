@@ -201,7 +201,7 @@ static void pass_ms(void)
 
 START_LOOP_TEST(says_nothing_any_more, ROWS(silent))
 {
-	struct told told = { .word = "given up" };
+	struct told told = { .word = "is abandoned" };
 	uint64_t begin;
 
 	frl_set_log(count_lines, FRL_LOG_WARNING, &told);

@@ -176,7 +176,7 @@ static const struct {
 		.nic_errno = EOPNOTSUPP,
 		.has_peermem = true,
 		.tier = FRL_MR_PEERMEM,
-		.word = "does not register dma-bufs",
+		.word = "cannot register dma-bufs",
 		.logged = "" },
 	{ .nic_fails = true,
 		.nic_errno = EINVAL,

@@ -134,8 +134,8 @@ static const struct way_row {
 	{ .text = "\"nic_double0\": the NIC reads payload in place" },
 	{ .is_physical = true, .text = "in place from shared huge pages only (IOVA as PA)" },
 	{ .has_no_cleanup = true, .text = "copied: the driver frees no transmitted packets" },
-	{ .segments = 1, .text = "copied: the driver takes one buffer for each packet" },
-	{ .driver = "net_virtio", .text = "copied: the driver takes one buffer for each packet" },
+	{ .segments = 1, .text = "copied: the driver needs one buffer for each packet" },
+	{ .driver = "net_virtio", .text = "copied: the driver needs one buffer for each packet" },
 	{ .is_vdev = true, .text = "copied: the driver may share its memory" },
 	{ .driver = "net_pcap", .is_vdev = true, .text = "the driver copies payload" },
 };

@@ -315,7 +315,7 @@ static const struct {
 		{ .port_num = 2 }, "port_num" },
 	{ FRL_QPS_INIT, FRL_QPS_RTR, 0x121180, { .path_mtu = 3000 }, "path_mtu" },
 	{ FRL_QPS_INIT, FRL_QPS_RTR, 0x121180, { .path_mtu = 4096, .dest_qpn = 1 },
-		"path_mtu 4096 is more than the 1024" },
+		"path_mtu 4096 exceeds the port's 1024" },
 	{ FRL_QPS_INIT, FRL_QPS_RTR, 0x121180,
 		{ .path_mtu = 1024, .dest_qpn = 1, .max_dest_rd_atomic = 32 },
 		"max_dest_rd_atomic 32 is more than the" },
@@ -383,7 +383,7 @@ static const struct {
 	int err, rc;
 	const char *word;
 } kernel_errors[] = {
-	{ ETIMEDOUT, -EHOSTUNREACH, "10.0.0.2: nobody answers ARP" },
+	{ ETIMEDOUT, -EHOSTUNREACH, "10.0.0.2: ARP does not answer" },
 	{ EHOSTUNREACH, -EHOSTUNREACH, "ip neigh" },
 	{ EINVAL, -EINVAL, "INIT to RTR: the device refuses it (EINVAL): it is in INIT" },
 	{ ENOMEM, -ENOMEM, "no memory" },

@@ -151,7 +151,7 @@ START_TEST(list_without_v2)
 	device.ports[1].state = IBV_PORT_DOWN;
 	device.ports[0].gids[2].type = -1;
 	plug(&device);
-	verbs_refused(verbs_open("verbs:one/1", &opened), -ENODEV, "of its 1:");
+	verbs_refused(verbs_open("verbs:one/1", &opened), -ENODEV, "none of 1 GIDs");
 }
 END_TEST
 
