@@ -18,8 +18,8 @@ _Static_assert(FRL_REREG_TRANSLATION == (int)IBV_REREG_MR_CHANGE_TRANSLATION &&
 		FRL_REREG_ACCESS == (int)IBV_REREG_MR_CHANGE_ACCESS,
 	"changes are the same");
 
-#define BROKEN_REGION                                                  \
-	"the region is unusable after a failed change: deregister it," \
+#define BROKEN_REGION                                                   \
+	"the region is unusable after a failed change: deregister it, " \
 	"and register the memory again"
 
 int verbs_pd_create(struct frl_pd *base)
