@@ -59,7 +59,7 @@ def allowed_arrows(rows):
         for word in words or [PUBLIC]:
             target = row_of(rows, word)
             if target is None:
-                sys.exit(f"{TABLE}: row {row} has {word}, which no row is for")
+                sys.exit(f"{TABLE}:1: row {row} has {word}, which has no row")
             if target == row or row == PUBLIC:
                 continue
             if word == target:
@@ -86,7 +86,7 @@ def drawn_arrows(arrows):
     """Leaves out the arrows that a chain replaces. The arrows must have no cycle."""
     for start in sorted({arrow[0] for arrow in arrows}):
         if start in reachable(arrows, start, None):
-            sys.exit(f"{TABLE}: a cycle: the folders that {start} may include may include {start}")
+            sys.exit(f"{TABLE}:1: a cycle: folders that {start} may include may include {start}")
     return {
         arrow: headers
         for arrow, headers in arrows.items()
@@ -107,9 +107,9 @@ def to_dot(rows, arrows):
     """Returns the picture in Graphviz's language."""
     lines = [
         "digraph layers {",
-        'graph [nodesep=0.25, ranksep=0.45, bgcolor=white, fontname="sans-serif"];',
+        'graph [rankdir=LR, nodesep=0.12, ranksep=0.4, bgcolor=white, fontname="sans-serif"];',
         'node [shape=box, style="filled,rounded", color="#607080", fontname="sans-serif",'
-        " fontsize=12, height=0.4, margin=\"0.12,0.05\"];",
+        " fontsize=12, height=0.32, margin=\"0.1,0.04\"];",
         'edge [color="#405060", arrowsize=0.7];',
     ]
     for row in rows:

@@ -214,6 +214,21 @@ rejects check-shell scripts/a.sh:3:1
 new_tree
 printf '%s\n' 'FRL_API int frl_a(' '	int b);' >"$tree/lib/include/ferrule/a.h"
 rejects check-symbols debian/libferrule0.symbols:1
+# picture_of ROWS: the tree has the picture of these rows.
+picture_of() {
+	new_tree
+	mkdir -p "$tree/tests/style" "$tree/docs/design"
+	echo "$1" >"$tree/tests/style/layers.txt"
+	echo '<svg xmlns="http://www.w3.org/2000/svg"><g class="node"><title>lib/base/</title></g></svg>' \
+		>"$tree/docs/design/layers.svg"
+}
+picture_of 'lib/base/: lib/base/'
+"$here/check-picture.sh" "$tree" || complain "check-picture rejects a picture of the table"
+picture_of $'lib/base/: lib/base/\nlib/wire/: lib/base/'
+rejects check-picture docs/design/layers.svg:1
+picture_of $'lib/base/: lib/base/ lib/wire/\nlib/wire/: lib/base/'
+rejects check-picture tests/style/layers.txt:1
+
 # public_header: the tree has one public header, of these lines.
 public_header() {
 	new_tree
