@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Memory of a GPU, on a machine that has one: what Ferrule finds there, the test binaries of CI
-# unchanged on the real driver, collectives of several ranks that share the GPU, checked against
-# long double, NVIDIA's sanitizer, and how fast kernels move packets. The most telling rows come
-# first. Prints a report in markdown: a verdict line for each row, the totals, figures that fit into
+# Tests Ferrule on a machine with a GPU: the report of ferrule-info, the test binaries of CI on the
+# real driver, collectives of several ranks that share the GPU (checked against long double),
+# NVIDIA's sanitizer, and the speed of kernels that move packets. The most telling rows come first.
+# Prints a report in markdown: a verdict line for each row, the totals, figures that fit into
 # docs/reference/performance-nccl.md, and the end of the logs of failed rows. Skipped (status 77),
 # with the reason, where there is no GPU or something is missing that the tests need.
 #
-# No row runs on the double of the driver (tests/fakes/cuda): the script looks which libcuda.so.1
-# the processes of a row had, and the row fails if that is not the system's.
+# No row runs on the double of the driver (tests/fakes/cuda): the script checks which libcuda.so.1
+# the processes of a row had loaded, and the row fails if that is not the system's.
 #
-# Not yet run on a GPU by anybody.
+# Nobody has run it on a GPU yet.
 set -eu
 
 usage() {
@@ -103,8 +103,8 @@ skip_reason() {
 	grep -m 1 -ioE 'skip(ped)?:? .*' "$temp/$1.out" | sed 's/^[^:]*: *//' || true
 }
 
-# step NAME COMMAND...: the function of most rows. The processes that use CUDA have the system's
-# driver. What they say: $temp/NAME.out.
+# step NAME COMMAND...: the function of most rows. The processes that use CUDA must have the
+# system's driver. Output: $temp/NAME.out.
 step() {
 	local name=$1 status=0 drivers left
 	shift
@@ -146,8 +146,9 @@ harness_step() {
 	[ "$outcome" != skip ] || outcome=fail
 }
 
-# inspect NAME TOOL COMMAND...: under compute-sanitizer. Calls of the driver that fail are no
-# finding: host memory is known by one that does. Test programs run cases in child processes.
+# inspect NAME TOOL COMMAND...: runs under compute-sanitizer. Failing calls of the driver are no
+# finding: Ferrule recognizes host memory by a call that fails. Test programs run cases in child
+# processes.
 inspect() {
 	local name=$1 tool=$2
 	shift 2
@@ -171,13 +172,14 @@ unit_row() {
 		FRL_SOURCE_ROOT="$source_root" "$build/tests/unit/test_$2" "$1"
 }
 
-# unit_rows PROGRAM: those of its files that use CUDA and have not been run yet.
+# unit_rows PROGRAM: the files of the program that use CUDA and have not been run yet.
 unit_rows() {
 	local name
 	[ -x "$build/tests/unit/test_$1" ] || return 0
 	for name in $("$build/tests/unit/test_$1" -l); do
 		case $name in
-		# The kernels' code on the processor, nvcc's output, cuda.h: no driver is called.
+		# These run the kernels' code on the processor, or check nvcc's output and cuda.h:
+		# they call no driver.
 		gpu_work | gpu_kernels | cuda_abi) ;;
 		cuda* | gpu_* | comm_gpu* | nccl_gpu)
 			[ -n "${is_done[$name]-}" ] || unit_row "$name" "$1"
@@ -219,11 +221,12 @@ operation_rows() {
 		--verify --sizes 1,8,4095,4K,64K,1M,16M --iters 50
 }
 
-# sanitizer_rows TOOL...: ranks are threads, so that one process has all kernels.
+# sanitizer_rows TOOL...: ranks are threads, so one process has all kernels.
 sanitizer_rows() {
 	local tool count
 	for tool in "$@"; do
-		# Small: shadows, packed and unpacked. Long: packets, reductions and an odd end.
+		# Small operations: bounce buffers, packed and unpacked. Long ones: packets,
+		# reductions and an odd end.
 		for count in 1000 50001; do
 			row "$tool-$count" 60 "$tool, 2 threads, $count elements" inspect "$tool" \
 				"$gpu_allreduce" 2 "$count"
@@ -231,8 +234,8 @@ sanitizer_rows() {
 	done
 }
 
-# sanitizer_reports: the sanitizer lets kernels run one after the other, and slowly: programs that
-# rely on more may not end, which says nothing of Ferrule.
+# sanitizer_reports: the sanitizer runs kernels one after the other, and slowly. A program that
+# needs concurrent kernels may never end under it, which is no defect of Ferrule.
 sanitizer_reports() {
 	local tool
 	for tool in memcheck racecheck; do
@@ -270,7 +273,7 @@ about() {
 		sed 's/, / x/; s/^/PCIe /'), sanitizer: ${sanitizer:-none}."
 }
 
-# probe: what Ferrule finds, all of it in the logs.
+# probe: prints everything that Ferrule finds; all of it is in the logs.
 probe() {
 	limited 60 "$build/daemon/ctl/ferrulectl" doctor >"$temp/doctor.out" 2>&1 || true
 	limited 60 "$build/tools/ferrule-info" >"$temp/info.out" 2>&1 || true
@@ -307,7 +310,7 @@ echo
 
 gpu_allreduce=$build/tools/gpu_allreduce
 row threads-2 60 "allreduce, 2 threads" step "$gpu_allreduce" 2 1000003
-# The rules of the driver that the double follows, and all tests rely on.
+# The rules of the driver that the double follows. All tests rely on them.
 unit_row cuda_rules gpu
 unit_row cuda_rules_streams gpu
 unit_row cuda_rules_memory gpu
@@ -326,7 +329,7 @@ unit_rows comm
 unit_rows nccl
 sanitizer_reports
 sanitizer_rows initcheck synccheck
-# Ranks take turns on the GPU: the longest rows.
+# The longest rows: ranks take turns on the GPU.
 row threads-4 60 "allreduce, 4 threads" step "$gpu_allreduce" 4 1000003
 collective_rows 4
 times_row 4

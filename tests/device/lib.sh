@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# What the scripts for machines with a GPU share: the GPU, the toolkit, and libraries that such a
-# machine has not. Sourced with the caller's folder in $caller.
+# Functions that the scripts for machines with a GPU share: find the GPU, the toolkit, and libraries
+# that the machine lacks. Sourced with the caller's folder in $caller.
 
-# absolute FOLDER: what the caller means by it.
+# absolute FOLDER: the folder's absolute path, relative to the caller's.
 absolute() {
 	case $1 in
 	/*) echo "$1" ;;
@@ -13,8 +13,8 @@ absolute() {
 }
 
 # take_options OPTION VALUE...: sets $build, $libs, $keep, $only and $rehearsal, and $rows_total,
-# whose default the caller has set. Other options are given to take(), which the caller has: it
-# returns 1 for those that it does not know.
+# whose default the caller has set. Passes other options to take(), a function of the caller, which
+# returns 1 for unknown ones.
 take_options() {
 	build=${source_root:?}/build
 	libs=
@@ -59,7 +59,7 @@ take_options() {
 	fi
 }
 
-# What all the scripts' usage has at its end.
+# The common end of the usage texts.
 common_usage() {
 	cat <<-'END'
 	  --seconds N      the total time: no row runs longer, or starts within its last 5 s (440)
@@ -83,12 +83,12 @@ cannot() {
 	exit 77
 }
 
-# ask FIELDS: of the GPU.
+# ask FIELDS: queries the GPU.
 ask() {
 	timeout 60 nvidia-smi -i "$gpu_number" --query-gpu="$1" --format=csv,noheader 2>&1
 }
 
-# find_gpu: the first that CUDA is to show, in $gpu_number, $gpu_name and $driver.
+# find_gpu: sets $gpu_number, $gpu_name and $driver for the first GPU that CUDA may show.
 find_gpu() {
 	local gpu
 	gpu_number=${CUDA_VISIBLE_DEVICES:-0}
@@ -141,9 +141,9 @@ find_sanitizer() {
 	done
 }
 
-# find_driver CALLERS: the driver in $driver_library, and its folder in $driver_folder where the
-# loader does not look by itself: that of a container is often in LD_LIBRARY_PATH alone, here
-# CALLERS. Never the double of Ferrule's tests, nor the toolkit's stubs.
+# find_driver CALLERS: the driver in $driver_library, and its folder in $driver_folder if the loader
+# does not search there by itself. The driver of a container is often in LD_LIBRARY_PATH alone,
+# which is CALLERS here. It is never the double of Ferrule's tests, nor one of the toolkit's stubs.
 find_driver() {
 	local folder places
 	driver_folder=
@@ -188,10 +188,10 @@ remove_borrowed() {
 	rm -rf "$borrowed"
 }
 
-# borrow LIBS CALLERS FILE...: lets programs find in LIBS, a folder with libraries at any depth,
-# what the system has not; CALLERS, a path as in LD_LIBRARY_PATH, comes first. Skips if the FILEs
-# lack something then. Sets $borrowed and $own_libraries. The driver of the GPU is the system's in
-# any case.
+# borrow LIBS CALLERS FILE...: lets programs find libraries that the system lacks in LIBS, a folder
+# with libraries at any depth. CALLERS, a path as in LD_LIBRARY_PATH, comes first. Skips if the
+# FILEs still lack something. Sets $borrowed and $own_libraries. The driver of the GPU is the
+# system's in any case.
 borrow() {
 	local libs=$1 callers=$2 missing
 	shift 2

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # NCCL itself over libnccl-net-ferrule.so, on a machine with one GPU. Ranks are processes that share
-# the GPU. Each is a host of its own to NCCL (NCCL_HOSTID), so that all between them goes by the
+# the GPU. Each is a host of its own to NCCL (NCCL_HOSTID), so all traffic between them goes by the
 # network. The rows check every collective with NCCL's buffers in memory of the host, in memory of
 # the GPU (FERRULE_GPU=1), and with receives that NCCL's kernels unpack (FERRULE_UNPACK=1). They
 # also show a killed rank, a second communicator, PyTorch's DDP, and times beside NCCL's own Socket
@@ -11,10 +11,10 @@
 # reason, where there is no GPU or something is missing that all rows need.
 #
 # One GPU cannot show grouped receives: NCCL makes them only for several GPUs behind one proxy
-# (PXN). The harness (tests/nccl) has them. LL128 needs 128 bytes that become visible together. As
-# nothing guarantees that for receives in memory of the host, its rows report and never fail.
+# (PXN). The harness (tests/nccl) has them. LL128 needs 128 bytes that become visible together.
+# Nothing guarantees that for receives in memory of the host, so its rows report and never fail.
 #
-# Not yet run on a GPU by anybody.
+# Nobody has run it on a GPU yet.
 set -eu
 
 usage() {
@@ -76,7 +76,7 @@ take() {
 rows_total=440
 take_options "$@"
 
-# What the caller's shell says to NCCL and CUDA is not what is tested here.
+# Remove the settings of the caller's shell for NCCL and CUDA: they are not under test.
 for name in CUDA_MODULE_LOADING CUDA_LAUNCH_BLOCKING "${!NCCL_@}" "${!FERRULE_@}"; do
 	unset "$name"
 done
@@ -121,7 +121,7 @@ done
 
 # ---- libraries that the system has not
 
-# The caller's come first.
+# The caller's settings come first.
 borrow "$libs" "$caller_libraries" "$plugin" "${programs[@]}"
 export LD_LIBRARY_PATH=$own_libraries
 
@@ -178,16 +178,16 @@ fi
 
 # ---- jobs
 
-# The plugin's own time to give up a peer.
+# The time after which the plugin gives up a peer.
 export FERRULE_TIMEOUT_S=5
-# Within which a dead rank has to be noticed: twice that, and NCCL's own ways.
+# The limit for noticing a dead rank: twice that time, and NCCL's own mechanisms.
 notice_s=15
 n_jobs=0
 # For rows that need not move much.
 few=(--most 1048576)
 ferrule_settings=(NCCL_NET=Ferrule "NCCL_NET_PLUGIN=$plugin")
 socket_settings=(NCCL_NET=Socket NCCL_NET_PLUGIN=none)
-# As docs/guide/nccl.md has it.
+# The settings that docs/guide/nccl.md recommends.
 gpu_settings=(FERRULE_GPU=1 CUDA_MODULE_LOADING=EAGER NCCL_NET_GDR_LEVEL=SYS)
 unpack_settings=(FERRULE_UNPACK=1 NCCL_NET_GDR_LEVEL=SYS NCCL_NET_GDR_READ=0)
 
@@ -227,12 +227,12 @@ launch() {
 	ranks_running=()
 }
 
-# limited_rank COMMAND...: in the place of the shell that is the rank's, so that end_ranks finds it.
+# limited_rank COMMAND...: replaces the rank's shell, so that end_ranks finds the process.
 limited_rank() {
 	exec timeout -k 5 "$(limit_of "$row_limit")" "$@"
 }
 
-# explain NAME RANKS: what is shown of a failed job.
+# explain NAME RANKS: the lines that are shown of a failed job.
 explain() {
 	local name=$1 n=$2 rank file
 	for ((rank = 0; rank < n; rank++)); do
@@ -244,8 +244,8 @@ explain() {
 	done >"$temp/$name.why" 2>/dev/null
 }
 
-# took NAME RANKS TRANSPORT: sets $outcome and $said: all ranks ended well, and NCCL's logs say by
-# which way they spoke. False where not.
+# took NAME RANKS TRANSPORT: sets $outcome and $said: all ranks ended well, and NCCL's logs name
+# this transport. Returns false otherwise.
 took() {
 	local name=$1 n=$2 wanted=$3 rank
 	outcome=fail
@@ -275,7 +275,7 @@ took() {
 	said=$(describe "$name")
 }
 
-# first_reason NAME: the first line of a rank or of NCCL's log that says what was wrong.
+# first_reason NAME: the first line of a rank or of NCCL's log that names an error.
 first_reason() {
 	{
 		grep -hE 'NCCL WARN|NET/Ferrule : .*(cannot|takes no|off, though)' \
@@ -298,7 +298,7 @@ describe() {
 }
 
 # job NAME RANKS JUDGE SETTING... [-- ARGUMENT...]: the function of most rows: a job whose results
-# are checked. JUDGE, a function, is called with NAME when all went well.
+# are checked. JUDGE, a function, is called with NAME after a job that succeeded.
 job() {
 	local name=$1 n=$2 judge=$3 settings=()
 	shift 3
@@ -339,7 +339,7 @@ is_unpacked() {
 	grep -qF "NCCL's kernels unpack receives, up to" "$temp/$1"-*.log
 }
 
-# unpacked NAME: NCCL's kernels have fetched what came.
+# unpacked NAME: NCCL's kernels have unpacked the received data.
 unpacked() {
 	! is_unpacked "$1" || return 0
 	in_gpu "$1"
@@ -348,7 +348,7 @@ unpacked() {
 	said="no connection has unpacked anything; $(unpack_reason "$1")"
 }
 
-# by_tuner NAME: the same, and NCCL has used nothing but Simple, which the tuner leaves.
+# by_tuner NAME: the same, and NCCL has used only Simple, the protocol that the tuner allows.
 by_tuner() {
 	unpacked "$1"
 	[ "$outcome" = pass ] || return 0
@@ -358,13 +358,13 @@ by_tuner() {
 	}
 }
 
-# unpack_reason NAME: what the plugin says of UNPACK.
+# unpack_reason NAME: the plugin's message about UNPACK.
 unpack_reason() {
 	grep -hE 'NET/Ferrule : .*(UNPACK|unpack)' "$temp/$1"-*.log | grep -v ' settings: ' |
 		sed 's/^.*NET\/Ferrule : //' | head -n 1 | cut -c 1-120 || true
 }
 
-# seen_unpack NAME: only says whether anything was unpacked.
+# seen_unpack NAME: only reports whether anything was unpacked.
 seen_unpack() {
 	if is_unpacked "$1"; then
 		said="unpacked, $said"
@@ -387,7 +387,7 @@ unshared() {
 	}
 }
 
-# lazy NAME: whether the plugin refuses memory of GPUs, and says what to set.
+# lazy NAME: whether the plugin refuses memory of GPUs, and names the setting to change.
 lazy() {
 	if grep -q 'NET/Ferrule : .*CUDA_MODULE_LOADING' "$temp/$1"-*.log; then
 		said="refused, and the log says what to set; $said"
@@ -432,7 +432,7 @@ fabric() {
 	esac
 }
 
-# death NAME SETTING...: rank 1 ends after five allreduces, and rank 0 has to notice.
+# death NAME SETTING...: rank 1 ends after five allreduces, and rank 0 must notice.
 death() {
 	local name=$1 line
 	shift
@@ -459,8 +459,8 @@ death() {
 }
 
 # again NAME SETTING...: create, destroy, create. NCCL 2.28 and 2.29 forget the plugin's name with
-# the last communicator (nccl issue 1978), and the next one would go by sockets. NCCL_NET is not
-# set, as it would turn that into an error.
+# the last communicator (nccl issue 1978), and the next one would use sockets. NCCL_NET is not set,
+# as it would turn that into an error.
 again() {
 	local name=$1 n
 	shift
@@ -473,7 +473,7 @@ again() {
 	said="NCCL's log has \"Using network Ferrule\" $n times for two communicators"
 }
 
-# ddp NAME SETTING...: PyTorch brings an NCCL of its own, and must not get another one's library.
+# ddp NAME SETTING...: PyTorch brings its own NCCL and must not get another library.
 ddp() {
 	local name=$1
 	shift
@@ -516,7 +516,7 @@ times_rows() {
 		"${ferrule_settings[@]}" "${unpack_settings[@]}" NCCL_PROTO=Simple
 }
 
-# speeds: the table of them, from $temp/times.
+# speeds: the table of the times in $temp/times.
 speeds() {
 	awk '
 	function cell(format, value) {
@@ -570,7 +570,7 @@ speeds() {
 
 # ---- rows
 
-# first_rows N: what a release must show.
+# first_rows N: the rows that a release must pass.
 first_rows() {
 	local n=$1
 	row "host-$n" 60 "memory of the host" job "$n" in_host
@@ -585,7 +585,7 @@ gpu_rows() {
 	row "again-$n" 45 "create, destroy, create" again
 	row "gpu-$n" 45 "FERRULE_GPU=1, NCCL's own protocols" job "$n" in_gpu \
 		"${gpu_settings[@]}"
-	# LL is received into memory of the host then, and not unpacked.
+	# NCCL receives LL into memory of the host then, and does not unpack it.
 	row "unpack-ll-$n" 45 "UNPACK, LL in memory of the host" job "$n" unpacked \
 		"${unpack_settings[@]}" NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 NCCL_PROTO=^LL128 -- \
 		"${few[@]}"
@@ -622,7 +622,7 @@ more_rows() {
 		"${gpu_settings[@]}" NCCL_ALGO=allreduce:Tree -- "${few[@]}"
 }
 
-# reports N: what has no guarantee. With UNPACK NCCL's kernels may not end after an abort.
+# reports N: rows without a guarantee. With UNPACK NCCL's kernels may not end after an abort.
 reports() {
 	local n=$1
 	report "lazy-$n" 30 "FERRULE_GPU=1, lazy loading" job "$n" lazy FERRULE_GPU=1 \
@@ -639,7 +639,7 @@ reports() {
 
 # ---- the report
 
-# The report names what was packed.
+# The report names the packed versions.
 if [ -r "$build/commit" ]; then
 	commit=$(cat "$build/commit")
 elif commit=$(git rev-parse --short HEAD 2>/dev/null); then
@@ -659,7 +659,7 @@ echo "$(date -u +%F): $gpu_name, driver $driver, commit ${commit:-unknown},"
 echo "Linux $(uname -r), $(nproc) processors, load $(cut -d ' ' -f 1 /proc/loadavg)."
 echo
 echo '```'
-# Other rows need what it finds.
+# Other rows need its findings.
 selected=$only
 only=
 row start 60 "CUDA and NCCL start" start

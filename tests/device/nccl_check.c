@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One rank of a job of NCCL, all on GPU 0: collectives with results checked to the last element,
- * or (--bench) an allreduce timed, or (--die) one rank that ends in the middle. --lives makes
- * several communicators, one after the other. --about says what is installed. Each run says which
- * libnccl the process has loaded. nccl.sh builds it with the CUDA toolkit and runs it; it knows
+ * One rank of a job of NCCL, all on GPU 0: collectives with results checked to the last element, or
+ * (--bench) an allreduce timed, or (--die) one rank that ends in the middle. --lives makes several
+ * communicators, one after the other. --about prints the installed versions. Each run prints which
+ * libnccl the process has loaded. nccl.sh builds it with the CUDA toolkit and runs it. It knows
  * nothing of plugins.
  *
- * Exit status: 0 as it should be, 1 a wrong result, 2 usage or CUDA, 3 NCCL reported an error,
- * 4 with --die: NCCL reported one when the other rank had gone, which is as it should be.
+ * Exit status: 0 success, 1 a wrong result, 2 usage or CUDA, 3 NCCL reported an error, 4 with
+ * --die: NCCL reported the expected error after the other rank's death.
  */
 #include <limits.h>
 #include <link.h>
@@ -63,7 +63,7 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* The exit status: of the other rank's death any call may tell that comes after it. */
+/* Returns the exit status. Any call after the other rank's death may report it. */
 static int tell(ncclResult_t result, const char *what)
 {
 	fprintf(stderr, "rank %d: %s: %s (%s)\n", rank, what, ncclGetErrorString(result),
@@ -81,7 +81,7 @@ static void check_nccl(ncclResult_t result, const char *what)
 		exit(tell(result, what));
 }
 
-/* Until the stream is empty, or NCCL says that it will never be. */
+/* Waits until the stream is empty, or NCCL reports that it never will be. */
 static void finish(void)
 {
 	cudaError_t state;
@@ -115,7 +115,7 @@ static float sum(size_t index)
 	return total;
 }
 
-/* The first `n` elements go to the GPU; the result's place is filled with rubbish. */
+/* Copies the first `n` elements to the GPU and fills the result's memory with garbage. */
 static void prepare(size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -181,7 +181,7 @@ static void broadcast(size_t n)
 	}
 }
 
-/* To the next one, from the one before. */
+/* Sends to the next rank, receives from the one before. */
 static void send_recv(size_t n)
 {
 	int next = (rank + 1) % n_ranks, before = (rank + n_ranks - 1) % n_ranks;
@@ -226,7 +226,7 @@ static void check(void)
 		{ "Send/Recv", send_recv },
 		{ "alltoall", all_to_all },
 	};
-	/* From one element a rank to many slices of the ring. */
+	/* Counts from one element a rank to many slices of the ring. */
 	const size_t counts[] = { (size_t)n_ranks, 1000, 65537, 1 << 20, MAX_ELEMENTS };
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -235,7 +235,7 @@ static void check(void)
 		for (size_t j = 0; j < sizeof(counts) / sizeof(counts[0]); j++)
 			if (counts[j] <= most)
 				all[i].run(counts[j]);
-		/* If a later one hangs, this is what is known. */
+		/* Printed early, in case a later step hangs. */
 		printf("rank %d: %s: right, %.1f s\n", rank, all[i].name, seconds() - start);
 		fflush(stdout);
 	}
@@ -261,13 +261,13 @@ static void bench(size_t bytes)
 			(double)bytes * 2 * (n_ranks - 1) / n_ranks / each / 1e9);
 }
 
-/* Rank 1 goes without a word; NCCL has to tell the others. */
+/* Rank 1 exits without notice; NCCL must report it to the others. */
 static void die(void)
 {
 	prepare(MAX_ELEMENTS);
 	for (int i = 0; i < 1000; i++) {
 		if (rank == 1 && lived == LIFE) {
-			/* What the other one needs for as many results is on its way. */
+			/* The data for as many results of the other rank is on its way. */
 			usleep(200000);
 			_exit(0);
 		}
@@ -281,7 +281,7 @@ static void die(void)
 	exit(1);
 }
 
-/* A library of the process. */
+/* Prints a library that the process has loaded. */
 static int say_if_nccl(struct dl_phdr_info *library, size_t size, void *ctx)
 {
 	const char *name = strrchr(library->dlpi_name, '/');
@@ -324,7 +324,7 @@ static void about(void)
 	printf("GPUDirect RDMA: %d\n", rdma);
 }
 
-/* By way of a file for each communicator, which rank 0 puts in place whole. */
+/* Rank 0 publishes the id in a file for each communicator, by rename. */
 static void share_id(ncclUniqueId *id, int life)
 {
 	char path[PATH_MAX], fresh[PATH_MAX + 8];
@@ -402,7 +402,7 @@ static bool read_arguments(int argc, char **argv)
 			lives <= MAX_LIVES);
 }
 
-/* One communicator, from its creation to its end. */
+/* Runs one communicator from its creation to its end. */
 static void live(int life)
 {
 	ncclUniqueId id;

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Puts into a folder what tests/device/nccl.sh and gpu.sh need of a build, with the libraries
-# beneath it, to be taken to a machine that has neither DPDK nor the internet: --build FOLDER
-# there. A library of the folder is used where that machine has none of its own, so it may be
-# another distribution, if its C library is not older.
+# Packs the files of a build that tests/device/nccl.sh and gpu.sh need, with the libraries beneath
+# them, for a machine that has neither DPDK nor the internet: --build FOLDER there. A library of the
+# folder is used only where that machine has none of its own. So the machine may run another
+# distribution, if its C library is not older.
 set -eu
 
 usage() {
@@ -42,9 +42,9 @@ take() {
 for file in libnccl-net-ferrule.so libferrule.so.0 "${programs[@]}"; do
 	take "$file"
 done
-# The rank, built: for a machine without a compiler. It wants the NCCL of its build.
+# The rank as a binary, for a machine without a compiler. It needs the NCCL of its build.
 [ ! -x "$build/tests/nccl/nccl-check" ] || take tests/nccl/nccl-check
-# For gpu.sh, as far as it is built. Never tests/fakes/cuda: there is a driver.
+# For gpu.sh, as far as it is built. Never tests/fakes/cuda: the machine has a driver.
 for file in tools/ferrule-info tools/gpu_allreduce daemon/ctl/ferrulectl \
 	tests/bench/bench_gpu tests/nccl/nccl-harness \
 	tests/unit/test_gpu tests/unit/test_comm tests/unit/test_nccl; do
@@ -53,7 +53,7 @@ for file in tools/ferrule-info tools/gpu_allreduce daemon/ctl/ferrulectl \
 	programs+=("$file")
 done
 
-# needs FILE...: the libraries that they need, but the C library's own.
+# needs FILE...: the libraries that they need, without those of the C library.
 needs() {
 	ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
 		grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^/]*)\.so' || true

@@ -19,8 +19,8 @@ not_run=()
 failed_rows=()
 rows_begun=
 
-# The last second in which a row may run, the least that a row is started with, and the most lines
-# of logs: of a row, and in all.
+# The last second in which a row may run, the least time that a row is started with, and the most
+# lines of logs: for one row, and in all.
 : "${rows_total:=440}"
 rows_least=5
 lines_of_row=12
@@ -31,7 +31,7 @@ elapsed() {
 	echo "$SECONDS"
 }
 
-# limit_of SECONDS: none in a rehearsal, whose result must not depend on time.
+# limit_of SECONDS: no limit in a rehearsal, whose result must not depend on time.
 limit_of() {
 	[ -z "${rehearsal:-}" ] && echo "$1" || echo 0
 }
@@ -56,7 +56,7 @@ verdict() {
 	printf '%-4s  %-20s %4s s  %s\n' "$1" "$2" "$3" "${text:0:180}"
 }
 
-# keep_logs NAME: copies them to the folder of --keep.
+# keep_logs NAME: copies the row's logs to the folder of --keep.
 keep_logs() {
 	local file
 	[ -n "${keep:-}" ] || return 0
@@ -131,19 +131,18 @@ finish_row() {
 	esac
 }
 
-# row NAME LIMIT WHAT FUNCTION [ARGUMENT]...: has to pass. Calls FUNCTION with the name in
-# front of its arguments. Does nothing where the name is not selected or the time is over.
+# row NAME LIMIT WHAT FUNCTION [ARGUMENT]...: a row that must pass. Calls FUNCTION with the name in
+# front of its arguments. Does nothing if the name is not selected or the time is over.
 row() {
 	run_row yes "$@"
 }
 
-# report NAME LIMIT WHAT FUNCTION [ARGUMENT]...: the same, but it says what was seen, and never
-# fails.
+# report NAME LIMIT WHAT FUNCTION [ARGUMENT]...: a row that reports its finding and never fails.
 report() {
 	run_row no "$@"
 }
 
-# skip_row NAME WHAT REASON: is counted, and not run.
+# skip_row NAME WHAT REASON: counts the row as skipped.
 skip_row() {
 	is_selected "$1" || return 0
 	outcome=skip
@@ -151,7 +150,7 @@ skip_row() {
 	finish_row yes "$1" 0
 }
 
-# print_totals: the line that says how many.
+# print_totals: the line with the counts.
 print_totals() {
 	local text="$n_passed passed, $n_failed failed, $n_skipped skipped"
 	[ "$n_reported" -eq 0 ] || text+="; $n_reported reported"
@@ -160,7 +159,7 @@ print_totals() {
 		echo "not run, for $rows_total s were over: ${not_run[*]}"
 }
 
-# print_failed_logs: the end of the logs of rows that failed, not more than $lines_of_all lines.
+# print_failed_logs: the end of the logs of failed rows, not more than $lines_of_all lines.
 print_failed_logs() {
 	local name file n=0
 	for name in "${failed_rows[@]}"; do
@@ -178,7 +177,7 @@ print_failed_logs() {
 	done
 }
 
-# rows_are_good: nothing failed, something was run, and nothing was left for want of time.
+# rows_are_good: no row failed, some row ran, and none was left for lack of time.
 rows_are_good() {
 	[ -n "$rows_begun" ] && [ "$n_failed" -eq 0 ] && [ ${#not_run[@]} -eq 0 ]
 }

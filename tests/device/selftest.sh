@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# selftest.sh [BUILD]: the scripts for machines with a GPU, where there is none. Shows what the
-# runner of rows prints and counts, with injected rows and a clock of its own. With BUILD, a build
-# of Ferrule, gpu.sh and nccl.sh run too: against the double of the driver, and with a program in
-# the place of NCCL's ranks. Says nothing about a GPU or about NCCL.
+# selftest.sh [BUILD]: tests the scripts for machines with a GPU on a machine without one. Checks
+# the output and counts of the runner of rows, with injected rows and a clock of its own. With
+# BUILD, a build of Ferrule, it also runs gpu.sh and nccl.sh: against the double of the driver, and
+# with a program in place of NCCL's ranks. It shows nothing about a GPU or about NCCL.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,7 +21,7 @@ complain() {
 
 # ---- the runner, with injected rows
 
-# In each case: $temp, a clock that rows move, and no limits but what rows say themselves.
+# Each case has $temp, a clock that rows advance, and no limits but those of the rows.
 new_runner() {
 	temp=$own/temp
 	rm -rf "$temp" "$own/keep"
@@ -46,19 +46,19 @@ ends() {
 	echo "this was $1" >"$temp/$1.out"
 }
 
-# breaks NAME: the row's function has a mistake.
+# breaks NAME: a row whose function has an error.
 breaks() {
 	false
 }
 
-# hangs NAME: it uses all the time it may.
+# hangs NAME: a row that uses all its time.
 hangs() {
 	clock=$((clock + row_limit))
 	outcome=hang
 	said=
 }
 
-# talks NAME LINES: a row that fails after so many lines.
+# talks NAME LINES: a row that fails after that many lines.
 talks() {
 	seq "$2" | sed "s/^/$1 line /" >"$temp/$1.out"
 	outcome=fail
@@ -141,7 +141,7 @@ one_line() {
 	row long 10 "long text" ends 0 fail "$(seq -s , 300)"
 }
 
-# The only one that waits: its command ends by its limit alone.
+# The only row that waits: only the limit ends its command.
 real_limit() {
 	local status=0
 	new_runner
@@ -151,7 +151,7 @@ real_limit() {
 	echo "status $?"
 }
 
-# shows CASE: compares what a case prints with standard input, one regular expression a line.
+# shows CASE: compares the output of a case with standard input, one regular expression a line.
 shows() {
 	local name=$1 output lines i=0 wanted n
 	n_cases=$((n_cases + 1))
@@ -262,7 +262,7 @@ done
 "$@" || exit
 echo "========= ERROR SUMMARY: 0 errors"
 END
-# The place of pip's NCCL, PyTorch, and a rank of DDP.
+# Replaces pip's NCCL, PyTorch, and a rank of DDP.
 cat >"$fakes/python3" <<'END'
 #!/bin/sh
 folder=$(dirname "$0")
@@ -272,7 +272,7 @@ case $1 in
 *) exec "$folder/nccl_check" --rank "$RANK" --ddp ;;
 esac
 END
-# A rank: says and logs what NCCL would. The file `scenario` has the mistake that it makes.
+# A rank: prints and logs the lines of NCCL. The file `scenario` names the mistake that it makes.
 cat >"$fakes/nccl_check" <<'END'
 #!/bin/bash
 folder=$(dirname "$0")
@@ -302,7 +302,7 @@ say() {
 say "Using network $net"
 say "Channel 00/0 : 0[0] -> 1[0] [send] via NET/$way"
 proto=${NCCL_PROTO:-LL}
-# What the tuner leaves, but in one scenario.
+# The protocol that the tuner leaves, except in one scenario.
 if [ "${FERRULE_UNPACK:-}" ] && [ "$proto" = LL ] && [ "$scenario" != no-tuner ]; then
 	proto=SIMPLE
 fi
@@ -327,13 +327,13 @@ case " $* " in
 	;;
 esac
 [ "$scenario" != wrong-ll128 ] || [ "${NCCL_PROTO:-}" != LL128 ] || exit 1
-# As timeout has it.
+# The exit status of timeout.
 [ "$scenario" != stuck ] || [ "${NCCL_PROTO:-}" != Simple ] || exit 124
 exit 0
 END
 chmod +x "$fakes"/{nvidia-smi,compute-sanitizer,python3,nccl_check} "$own/none/nvidia-smi"
 
-# says NAME STATUS PATTERN... -- COMMAND...: the command's status and what is in its output.
+# says NAME STATUS PATTERN... -- COMMAND...: checks the command's status and output.
 says() {
 	local name=$1 wanted=$2 patterns=() pattern status=0 output
 	shift 2

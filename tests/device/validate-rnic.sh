@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Validates Ferrule on real RDMA NICs, between two hosts: what the NIC, its link and this host are
-# set to, latency and bandwidth beside perftest's, collectives with checked results, the tests of
-# the API on the NIC, a link that goes down. Prints a report in markdown. An operator runs it on
-# both hosts; see docs/guide/hardware.md. No command runs for longer than its limit.
+# Validates Ferrule on real RDMA NICs, between two hosts: the settings of the NIC, its link and this
+# host, latency and bandwidth beside perftest's, collectives with checked results, the tests of the
+# API on the NIC, a link that goes down. Prints a report in markdown. An operator runs it on both
+# hosts; see docs/guide/hardware.md. No command runs for longer than its limit.
 #
-# Not yet run on hardware by anybody: on Linux rxe alone.
+# It has run on Linux rxe only, not on hardware.
 set -eu
 
 usage() {
@@ -90,8 +90,8 @@ for program in ferrule-info ferrule-pingpong ferrule-bench; do
 	fi
 done
 
-# usable_port: "NAME INTERFACE ADDRESS PCI" of the first port that can be used of those that are
-# meant, a dash for what is not known.
+# usable_port: "NAME INTERFACE ADDRESS PCI" of the first usable port among the chosen ones; a dash
+# stands for an unknown value.
 usable_port() {
 	ferrule-info --json "verbs${device:+:$device}" 2>/dev/null | awk -F '"' '
 		$2 != "" { value[$2] = $4 != "" ? $4 : $3 ~ /true/ ? "true" : "-" }
@@ -133,7 +133,7 @@ host_of() {
 	esac
 }
 
-# text_of GID: the address that it is, as people write it.
+# text_of GID: its address as text.
 text_of() {
 	case $1 in
 	0000:0000:0000:0000:0000:ffff:*)
@@ -156,12 +156,12 @@ gids() {
 	done
 }
 
-# perftest has its own idea of the address otherwise.
+# Otherwise perftest chooses another address.
 gid_index=$(gids | awk -F '\t' -v address="$address" '$2 == "RoCE v2" && $3 == address {
 	print $1; exit }')
 perftest_device=(-d "$name" -i "$number")
 [ -z "$gid_index" ] || perftest_device+=(-x "$gid_index")
-# One name a run would need a second channel: both ends have the same names.
+# Several names for a run would need a second channel: both ends use the same names.
 job=validate-rnic
 failures=0
 
@@ -170,13 +170,13 @@ section() {
 	printf '\n## %s\n\n' "$1"
 }
 
-# failed TEXT: something is not as it should be.
+# failed TEXT: reports a failed check.
 failed() {
 	printf '\n**%s**\n' "$1"
 	failures=$((failures + 1))
 }
 
-# show COMMAND...: what it prints, as it is. Its status, 124 past the limit.
+# show COMMAND...: prints its output unchanged. Returns its status, 124 past the limit.
 show() {
 	local status=0
 
@@ -186,7 +186,7 @@ show() {
 	return "$status"
 }
 
-# report COMMAND...: the same, and it has to succeed.
+# report COMMAND...: the same, and it must succeed.
 report() {
 	local status=0
 
@@ -198,7 +198,7 @@ report() {
 	esac
 }
 
-# maybe COMMAND...: the same, if there is such a program; it may fail.
+# maybe COMMAND...: the same, if the program is installed; it may fail.
 maybe() {
 	if command -v "$1" >/dev/null; then
 		show "$@" || true
@@ -207,7 +207,7 @@ maybe() {
 	fi
 }
 
-# perftest_pair TOOL OPTIONS...: one of perftest's programs, this end of it.
+# perftest_pair TOOL OPTIONS...: this end of one of perftest's programs.
 perftest_pair() {
 	local tool=$1
 
@@ -226,7 +226,7 @@ perftest_pair() {
 	fi
 }
 
-# pingpong OPTIONS...: the client decides what is measured.
+# pingpong OPTIONS...: the client's options decide the measurement.
 pingpong() {
 	if [ "$role" = server ]; then
 		report ferrule-pingpong --listen "$job" "${ferrule_device[@]}"
@@ -235,8 +235,8 @@ pingpong() {
 	fi
 }
 
-# bench NAME OPTIONS...: the command for two ranks, in `command`. The server's daemon keeps the job;
-# rank 0, which prints, is the client, whose report it is.
+# bench NAME OPTIONS...: the command for two ranks, in `command`. The server's daemon keeps the job.
+# The client is rank 0, which prints the report.
 bench() {
 	local name=$1 rank=1 at=
 
@@ -255,7 +255,7 @@ collectives() {
 	report "${command[@]}"
 }
 
-# describe_host: what the figures depend on.
+# describe_host: the properties that the figures depend on.
 describe_host() {
 	local of=/sys/bus/pci/devices/$pci file
 
@@ -272,13 +272,13 @@ describe_host() {
 	maybe ip -d -s link show "$interface"
 	maybe ethtool "$interface"
 	maybe ethtool -i "$interface"
-	# Pauses of the link, priorities without loss, congestion control.
+	# Pause frames of the link, lossless priorities, congestion control.
 	maybe ethtool -a "$interface"
 	maybe dcb pfc show dev "$interface"
 	maybe mlnx_qos -i "$interface"
 }
 
-# api_tests: what the public functions promise, on this NIC with itself.
+# api_tests: the tests of the public functions, on this NIC with itself.
 api_tests() {
 	local test some=
 
@@ -295,7 +295,7 @@ api_tests() {
 	[ "$some" ] || printf 'There are none in %s: build Ferrule, or give --tests.\n' "$tests"
 }
 
-# flap_link: 2 s from now, for 1 s.
+# flap_link: takes the link down 2 s from now, for 1 s.
 flap_link() {
 	sleep 2
 	ip link set "$interface" down || return 1
@@ -303,8 +303,8 @@ flap_link() {
 	ip link set "$interface" up
 }
 
-# flap_test: with one rail both is right, that the transfer goes on and that it fails, by the time
-# that the link needs; what is wrong is a rank that hangs, or a wrong result.
+# flap_test: with one rail the transfer may go on or fail, depending on the time that the link
+# needs. A rank that hangs or a wrong result is an error.
 flap_test() {
 	local status=0 flapping='' out
 
