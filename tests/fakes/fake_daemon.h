@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A control daemon that says what a test wants: a socket in a folder of the test's own, frames in
- * and out, each call waiting up to HANG_MS. The client has a thread of its own, so the test's
- * thread can be the daemon.
+ * A control daemon that sends the replies of the test. It has a socket in a folder of the test's
+ * own and reads and writes frames. Each call waits up to HANG_MS. The client has a thread of its
+ * own, so the test's thread can be the daemon.
  */
 #ifndef FERRULE_TESTS_FAKES_FAKE_DAEMON_H
 #define FERRULE_TESTS_FAKES_FAKE_DAEMON_H
@@ -26,18 +26,18 @@ const char *fake_folder(void);
 
 void fake_listen(struct fake_daemon *fake);
 void fake_stop_listening(struct fake_daemon *fake);
-/* Waits for a client; the one before is let go. */
+/* Waits for a client and closes the connection of the previous one. */
 void fake_accept(struct fake_daemon *fake);
 void fake_hang_up(struct fake_daemon *fake);
 void fake_close(struct fake_daemon *fake);
 
-/* The next message, to be freed by ctl__envelope__free_unpacked(). */
+/* Returns the next message, to be freed by ctl__envelope__free_unpacked(). */
 Ctl__Envelope *fake_read(struct fake_daemon *fake);
-/* The same; it must be of this kind. */
+/* The same; the message must be of this kind. */
 Ctl__Envelope *fake_expect(struct fake_daemon *fake, Ctl__Envelope__BodyCase body);
-/* The client closes the connection, having sent nothing more. */
+/* Waits for the client to close the connection without sending anything more. */
 void fake_expect_end(struct fake_daemon *fake);
-/* It has said nothing: the next that comes is the answer to something that no handler knows. */
+/* Shows that the client has sent nothing: its next message is the answer to an unknown request. */
 void fake_expect_silence(struct fake_daemon *fake);
 
 void fake_write(struct fake_daemon *fake, const Ctl__Envelope *envelope);

@@ -14,7 +14,7 @@ static struct fake_port *fake_of(struct port *port)
 	return (struct fake_port *)(void *)port;
 }
 
-/* The frame goes on in a slot; false: none is free. */
+/* The frame continues in a slot; false: none is free. */
 static bool split(struct fake_port *port, struct port_frame *frame)
 {
 	uint8_t *near = malloc(PORT_SPLIT);
@@ -40,7 +40,7 @@ static bool split(struct fake_port *port, struct port_frame *frame)
 	return true;
 }
 
-/* A reader after that gets something else. */
+/* A reader after that gets other bytes. */
 static void free_slot(struct fake_port *port, const struct port_frame *frame)
 {
 	uint64_t slot = (frame->far - (uintptr_t)port->far_there) / FAKE_FAR_SLOT;
@@ -88,7 +88,7 @@ static void rx_free(struct port *base, const struct port_frame frames[], uint16_
 	port->n_out -= n;
 }
 
-/* Each frame is a block of its own; but some piece of memory there must be. */
+/* Each frame is a block of its own, but the pool needs some address. */
 static bool rx_memory(struct port *base, unsigned index, void **ret_addr, size_t *ret_len)
 {
 	*ret_addr = fake_of(base)->copies;
@@ -172,7 +172,7 @@ static int mem_map(struct port *base, void *addr, size_t len, struct port_mem **
 	return 0;
 }
 
-/* Memory is idle when no frame that was sent and is still looked at refers to it. */
+/* Memory is idle when no unread sent frame refers to it. */
 static bool mem_idle(struct port *base, const struct port_mem *mem)
 {
 	const struct fake_port *port = fake_of(base);
@@ -254,7 +254,7 @@ static uint8_t last_look[FAKE_MAX_FRAME];
 void fake_port_fini(struct fake_port *port)
 {
 	ck_assert_uint_eq(port->n_out, 0);
-	/* Memory that is still mapped is mapped for these frames. */
+	/* Memory that is still mapped counts as mapped for these frames. */
 	for (uint32_t i = 0; port->n_mapped && i < port->n_sent; i++)
 		fake_port_flatten(&port->sent[i].packet, last_look);
 	while (port->n_rx)

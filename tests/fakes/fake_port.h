@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A port that a test holds in its hands: frames come in as the test says, what goes out is kept,
- * and every call that the engine makes can be looked at. Frames that come in are in blocks of
- * exactly their size. Payload of packets with `copy` is copied when they are taken, and then is one
- * piece; other payload is read when the test does.
+ * A port that a test controls: the test supplies the incoming frames, outgoing frames are kept, and
+ * every call of the engine can be checked. Incoming frames are in blocks of exactly their size.
+ * Payload of packets with `copy` is copied when they are taken, and is then one piece. Other
+ * payload is read when the test reads it.
  */
 #ifndef FERRULE_TESTS_FAKES_FAKE_PORT_H
 #define FERRULE_TESTS_FAKES_FAKE_PORT_H
@@ -59,8 +59,8 @@ struct fake_port {
 	uint32_t asked;     /* calls of payload_intact() */
 	int map_error;      /* of mem_map() */
 	uint32_t n_mapped;
-	/* Not NULL: FAKE_FAR_SLOTS slots that the processor does not reach, where frames longer
-	 * than PORT_SPLIT go on, and where the test sees the same bytes. */
+	/* Not NULL: FAKE_FAR_SLOTS slots that the processor does not reach. Frames longer than
+	 * PORT_SPLIT continue there, and the test reads the same bytes elsewhere. */
 	uint8_t *far_there, *far_view;
 	bool far_used[FAKE_FAR_SLOTS];
 	bool far_checked; /* port_frame.is_checked of those */
@@ -69,20 +69,20 @@ struct fake_port {
 /* `caps` but for MAC and sizes. */
 void fake_port_init(struct fake_port *port, const uint8_t mac[6], bool on_demand, bool in_place);
 
-/* Frames that were not taken are freed. */
+/* The caller frees frames that were not taken. */
 void fake_port_fini(struct fake_port *port);
 
-/* The whole frame of a packet that was sent; its length. */
+/* Copies a whole sent packet. Returns its length. */
 size_t fake_port_flatten(const struct port_packet *sent, uint8_t frame[FAKE_MAX_FRAME]);
 
-/* What fake_port_flatten() reads when packets refer to `there`, where nobody can read: of one
- * memory at a time. */
+/* The bytes that fake_port_flatten() reads for packets that refer to `there`, an unreadable
+ * address. One memory at a time. */
 void fake_port_set_view(const uint8_t *there, const uint8_t *view, size_t size);
 
-/* Comes in with the next burst; copied. */
+/* The frame arrives with the next burst. It is copied. */
 void fake_port_receive(struct fake_port *port, uint16_t link, const uint8_t *frame, uint32_t len);
 
-/* Headers with payload that lies elsewhere; only the headers are copied. */
+/* Headers with payload in another place; only the headers are copied. */
 void fake_port_receive_split(struct fake_port *port, uint16_t link, const uint8_t *headers,
 	uint32_t len, const uint8_t *payload, uint32_t payload_len);
 

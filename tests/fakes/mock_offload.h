@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory that the processor cannot touch, and an offload that reaches it: what a GPU is to the
- * engine, in a test's hands. A touch of the memory by anybody else is a segmentation fault. What
- * was launched is done when the test says so, in random order as far as it does not touch the same
- * bytes.
+ * Memory that the processor cannot touch, and an offload that reaches it: a GPU as the engine sees
+ * one, under a test's control. Any other access to the memory is a segmentation fault. Launched
+ * work is done when the test says so, in random order except where it touches the same bytes.
  */
 #ifndef FERRULE_TESTS_FAKES_MOCK_OFFLOAD_H
 #define FERRULE_TESTS_FAKES_MOCK_OFFLOAD_H
@@ -22,7 +21,7 @@ enum {
 	MOCK_MAPS = 64,
 };
 
-/* `there` is what regions name; the same bytes can be looked at at `view`. */
+/* Regions name `there`; the same bytes can be read at `view`. */
 struct mock_memory {
 	uint8_t *there;
 	uint8_t *view;
@@ -70,7 +69,7 @@ struct mock_offload {
 void mock_offload_init(struct mock_offload *mock, uint64_t seed);
 void mock_offload_fini(struct mock_offload *mock);
 
-/* All steps of attaching it to an engine, and of detaching it. */
+/* All steps of attaching it to an engine and of detaching it. */
 int mock_offload_attach(struct mock_offload *mock, struct engine *engine);
 void mock_offload_detach(struct mock_offload *mock, struct engine *engine);
 
@@ -78,7 +77,7 @@ void mock_offload_detach(struct mock_offload *mock, struct engine *engine);
 struct mock_memory *mock_offload_memory(struct mock_offload *mock, size_t size);
 void mock_offload_free(struct mock_offload *mock, struct mock_memory *memory);
 
-/* Executes up to `n` of what was launched. Returns how many. */
+/* Executes up to `n` launched transfers. Returns how many. */
 uint32_t mock_offload_step(struct mock_offload *mock, uint32_t n);
 
 #endif

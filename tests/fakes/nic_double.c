@@ -255,7 +255,7 @@ static void check_segment(const struct rte_mbuf *mbuf)
 	ck_assert_uint_gt(mbuf->data_len, 0);
 	if (nic.page)
 		ck_assert_uint_eq(first / nic.page, last / nic.page);
-	/* Of pools of DPDK's own it would be EAL that says so, which knows of no pages here. */
+	/* For DPDK's own pools EAL would report it, but EAL knows of no pages here. */
 	if (mbuf->pool == nic.pool)
 		ck_assert_uint_eq(first, rte_mem_virt2iova(rte_pktmbuf_mtod(mbuf, void *)));
 }

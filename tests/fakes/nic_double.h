@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A NIC that DPDK drives, as ethdev.c sees it: DPDK's functions for ports are defined here instead
- * of in DPDK, which is otherwise real (pools, mbufs). One at a time, of one thread.
+ * A NIC driven by DPDK, as ethdev.c sees it: DPDK's functions for ports are defined here. The rest
+ * of DPDK (pools, mbufs) is real. One NIC at a time, one thread.
  */
 #ifndef FERRULE_TESTS_FAKES_NIC_DOUBLE_H
 #define FERRULE_TESTS_FAKES_NIC_DOUBLE_H
@@ -21,7 +21,7 @@ struct nic_sent {
 	uint8_t bytes[NIC_FRAME];
 };
 
-/* Set before the port is opened, and looked at later. Zeros are a NIC as most are. */
+/* Set before the port is opened, and read later. Zeros describe a common NIC. */
 struct nic_double {
 	const char *driver; /* NULL: "net_ice" */
 	bool is_vdev;
@@ -42,7 +42,7 @@ struct nic_double {
 	bool is_down;
 	bool takes_nothing; /* its queue is full */
 	bool is_stuck;      /* nothing leaves */
-	/* tx_done_cleanup leaves a packet at the tail of the ring, until another one is sent. */
+	/* tx_done_cleanup leaves the packet at the tail of the ring until another one is sent. */
 	bool keeps_tail;
 	const char *raises; /* the function that raises SIGPIPE */
 	const char *fails;  /* the function that fails, with -EIO */
@@ -63,15 +63,15 @@ struct nic_double {
 
 extern struct nic_double nic;
 
-/* A frame arrives, in as many buffers as it takes. */
+/* A frame arrives, in as many buffers as it needs. */
 void nic_receive(const uint8_t *frame, uint32_t len);
-/* Gives up the packets that have left. */
+/* Releases the packets that have left. */
 void nic_let_go(void);
 
-/* EAL uses physical addresses from here on: memory lies in pages of 2 MiB, of which each is
- * below the one before it. */
+/* From here on EAL uses physical addresses: memory lies in pages of 2 MiB, each below the one
+ * before it. */
 void nic_go_physical(bool is_physical);
-/* EAL's memory is of huge pages from here on, as far as it says. */
+/* From here on EAL reports that its memory is of huge pages. */
 void nic_say_huge(bool has_huge);
 
 #endif

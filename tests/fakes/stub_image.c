@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* In place of the kernels, where there is no nvcc: the double of the driver takes any image. */
+/* Replaces the kernels where there is no nvcc: the double of the driver takes any image. */
 #include "gpudirect/image.h"
 
 #define STUB                                                                           \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver's functions as an application calls them, Ferrule's own and more: struct driver holds
- * them all, found in libcuda.so.1 under the names that it exports. It works with NVIDIA's library
- * as well as with the double, so tests that use it run on both.
+ * The driver's functions as an application calls them: Ferrule's own and more. struct driver holds
+ * them all, found in libcuda.so.1 under their exported names. It works with NVIDIA's library as
+ * well as with the double, so tests that use it run on both.
  *
  * Source: NVIDIA, cuda.h 13.0.
  */
@@ -59,8 +59,8 @@ struct driver {
 #undef DRIVER_CALL
 };
 
-/* Loads libcuda.so.1. False: it is not here, or lacks one of them, whose name goes to *ret_lacks
- * (NULL: the library itself). */
+/* Loads libcuda.so.1. Returns false if it is missing or lacks a function, whose name goes to
+ * *ret_lacks (NULL: the library itself is missing). */
 static inline bool driver_load(struct driver *driver, const char **ret_lacks)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);

@@ -4,7 +4,7 @@
  * CUDA that has this signature, version that replaced it (0: none has), arguments). Included
  * several times; no guard.
  */
-/* It takes pointers in a macro's arguments for products: */
+/* clang-format takes pointers in a macro's arguments for products: */
 /* clang-format off */
 
 /* The driver and its devices. */
@@ -44,7 +44,7 @@ DRIVER_CALL(cuCtxGetId, cuCtxGetId, 12000, 0, (cu_context context, unsigned long
 DRIVER_CALL(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, 0,
 	(cu_capture_mode *mode))
 
-/* What a pointer is. */
+/* Attributes of pointers. */
 DRIVER_CALL(cuPointerGetAttribute, cuPointerGetAttribute, 4000, 0,
 	(void *data, cu_pointer_attribute attribute, cu_deviceptr address))
 DRIVER_CALL(cuPointerGetAttributes, cuPointerGetAttributes, 7000, 0,

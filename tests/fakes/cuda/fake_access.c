@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: who may touch what, and copies. */
+/* The double of libcuda: access checks, and copies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ uint8_t *fake_reach(const struct fake_context *context, uint64_t address, uint64
 
 /* ---- copies */
 
-/* Memory that CUDA does not know is taken out of the caller's hands at once. */
+/* The source is memory that CUDA does not know: it is copied at once. */
 static uint8_t *stage(const struct fake_work *work)
 {
 	uint8_t *copy;
@@ -94,7 +94,7 @@ static cu_result transfer(
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	work.staged = stage(&work);
 	result = fake_queue(stream, &work);
-	/* A synchronous one waits. */
+	/* A synchronous copy waits. */
 	if (result == CUDA_SUCCESS && needs)
 		result = fake_wait(context, fake_stream_is_idle, stream);
 	return fake_leave(result);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: streams that are captured. What goes into them is forgotten. */
+/* The double of libcuda: captured streams. Captured work is discarded. */
 #include <string.h>
 
 #include "tests/fakes/cuda/fake_exports.h"

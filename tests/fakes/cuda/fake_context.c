@@ -5,7 +5,7 @@
 #include "tests/fakes/cuda/fake_exports.h"
 #include "tests/fakes/cuda/fake_internal.h"
 
-/* Entries tell a context from a later one at its address. */
+/* Identifies a context, also against a later one at the same address. */
 static __thread struct {
 	uint64_t world; /* that they belong to: reset() makes a new one */
 	unsigned depth;
@@ -69,7 +69,7 @@ static bool push(struct fake_context *context)
 	return true;
 }
 
-/* The lowest one that is free: where the last one was. */
+/* The lowest free number: the place of the last context. */
 static struct fake_context *context_new(int device, unsigned flags, bool is_primary)
 {
 	for (unsigned i = is_primary ? 0 : FAKE_CUDA_MAX_DEVICES; i < FAKE_CONTEXTS; i++) {
@@ -143,7 +143,7 @@ cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 	return fake_leave(CUDA_SUCCESS);
 }
 
-/* It stays retained, as often as it was, but nothing of it is left. */
+/* The context stays retained, as often as it was, but loses everything it had. */
 cu_result cuDevicePrimaryCtxReset_v2(cu_device device)
 {
 	cu_result result = fake_enter("cuDevicePrimaryCtxReset", 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: what a test does with it. */
+/* The double of libcuda: the functions for tests. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -403,7 +403,7 @@ const struct fake_cuda *fake_cuda_control(void)
 	return &control;
 }
 
-/* The process ends: nothing runs any more while it does. A fork has no such thread. */
+/* At the end of the process nothing runs any more. A forked process has no such thread. */
 __attribute__((destructor)) static void at_exit(void)
 {
 	const char *left;

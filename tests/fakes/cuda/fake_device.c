@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: the library, its devices and what they can, names of results. */
+/* The double of libcuda: the library, its devices and their attributes, names of results. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 enum { ATTRIBUTES = 160, UNSET = -1 };
 
-/* An H100's, as far as anybody asks. */
+/* The values of an H100, as far as Ferrule asks. */
 static const struct {
 	cu_device_attribute attribute;
 	int value;
@@ -54,7 +54,7 @@ void fake_set_attribute(int ordinal, cu_device_attribute attribute, int value)
 
 int fake_attribute(int device, cu_device_attribute attribute)
 {
-	/* The host's pointer will do where all devices are content with it. */
+	/* The host's pointer is usable if all devices accept it. */
 	if (attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM &&
 		fake.is_host_apart)
 		return 0;

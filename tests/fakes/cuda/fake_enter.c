@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: what every call begins and ends with, and calls that are made to fail. */
+/* The double of libcuda: the entry and exit of every call, and calls that are made to fail. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ struct fake_world fake = {
 
 enum { NAMES = 128, FAILURES = 16, NAME = 64 };
 
-/* How often functions were called, by name. */
+/* Call counts by name of the function. */
 static struct {
 	char name[NAME];
 	unsigned calls;
@@ -76,7 +76,7 @@ static cu_result check(const char *name, unsigned needs)
 	struct fake_context *context;
 	cu_result result;
 
-	/* Functions of the host that work calls must not call CUDA. */
+	/* Functions of the host that are part of work must not call CUDA. */
 	if (fake_is_worker())
 		return CUDA_ERROR_NOT_PERMITTED;
 	count(name, needs & FAKE_QUIET);
@@ -97,7 +97,7 @@ static cu_result check(const char *name, unsigned needs)
 
 cu_result fake_enter(const char *name, unsigned needs)
 {
-	/* After a fork, what the lock and the threads are like is chance. */
+	/* After a fork, the state of the lock and of the threads is undefined. */
 	pid_t owner = __atomic_load_n(&fake.owner, __ATOMIC_RELAXED);
 	cu_result result;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: events. Each time one is recorded is a generation of it. */
+/* The double of libcuda: events. Each record of an event is a new generation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,7 +160,7 @@ cu_result cuStreamWaitEvent(cu_stream stream_handle, cu_event handle, unsigned i
 		result = fake_stream_of(stream_handle, &stream);
 	if (result == CUDA_SUCCESS && flags != CU_EVENT_WAIT_DEFAULT)
 		result = CUDA_ERROR_INVALID_VALUE;
-	/* A stream that waits for what is captured is captured, too. */
+	/* A stream that waits for a captured event becomes captured, too. */
 	if (result == CUDA_SUCCESS && event->is_captured)
 		result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 	if (result == CUDA_SUCCESS)

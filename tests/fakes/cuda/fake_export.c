@@ -11,7 +11,7 @@
 #include "tests/fakes/cuda/fake_exports.h"
 #include "tests/fakes/cuda/fake_internal.h"
 
-/* What was exported: a file, and where in it the range begins. */
+/* An export: a file, and the offset of the range in it. */
 struct export
 {
 	dev_t device;
@@ -69,7 +69,7 @@ unsigned fake_export_count(void)
 	return n - fake.n_blocks;
 }
 
-/* A descriptor of its own for the file, which stands where the range begins. */
+/* A descriptor of its own for the file, positioned at the start of the range. */
 static cu_result export_range(
 	const struct fake_range *range, cu_deviceptr address, size_t size, int *ret_fd)
 {
@@ -101,7 +101,7 @@ static cu_result export_range(
 	return CUDA_SUCCESS;
 }
 
-/* What lies in whole pages around small allocations is the block that they share. */
+/* Small allocations share a block: whole pages around them are pages of that block. */
 static const struct fake_range *exportable(cu_deviceptr address, size_t size)
 {
 	for (const struct fake_range *range = fake.ranges; range; range = range->next) {

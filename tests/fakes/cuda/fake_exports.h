@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the double exports, under the names that NVIDIA's library has. */
+/* The double's exports, under the names of NVIDIA's library. */
 #ifndef FERRULE_TESTS_FAKES_CUDA_FAKE_EXPORTS_H
 #define FERRULE_TESTS_FAKES_CUDA_FAKE_EXPORTS_H
 

@@ -17,7 +17,7 @@ static uint64_t page_up(const void *at, uint64_t size)
 	return ((uint64_t)(uintptr_t)at + size + FAKE_PAGE - 1) / FAKE_PAGE * FAKE_PAGE;
 }
 
-/* Pages are pinned, so that no two registrations have one in common. */
+/* Pages are pinned, so two registrations share none. */
 static bool is_taken(const void *address, size_t size)
 {
 	uint64_t begin = page_down(address), end = page_up(address, size);
@@ -153,7 +153,7 @@ cu_result cuMemHostGetFlags(unsigned int *ret_flags, void *host)
 	return fake_leave(CUDA_SUCCESS);
 }
 
-/* Reachable from all contexts, by the same address. */
+/* Reachable from all contexts at the same address. */
 static cu_result allocate(void **ret_address, size_t size)
 {
 	struct fake_range wants = {

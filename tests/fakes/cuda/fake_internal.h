@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the double share. Everything is under fake.lock, unless said otherwise. */
+/* Declarations that the files of the double share. fake.lock guards everything, unless noted. */
 #ifndef FERRULE_TESTS_FAKES_CUDA_FAKE_INTERNAL_H
 #define FERRULE_TESTS_FAKES_CUDA_FAKE_INTERNAL_H
 
@@ -22,8 +22,8 @@ enum {
 	FAKE_FAULT_TEXT = 256,
 };
 
-/* Device addresses: reserved without any right. The same distance from the start of the other
- * window, the bytes lie where they are allocated. */
+/* Device addresses: reserved without any right. The bytes of an allocation lie at the same offset
+ * in the other window. */
 #define FAKE_WINDOW (64ull << 30)
 
 struct fake_context {
@@ -60,7 +60,7 @@ enum fake_range_kind {
 	FAKE_SHARED,      /* blocks of which small allocations are parts */
 };
 
-/* Addresses that mean something, as the GPU sees them. */
+/* Address ranges with a meaning to the GPU. */
 struct fake_range {
 	enum fake_range_kind kind;
 	uint64_t base, size; /* of the GPU's addresses; 0: none (registered without DEVICEMAP) */
@@ -186,18 +186,18 @@ extern struct fake_world fake;
 
 /* ---- fake_enter.c */
 
-/* What a call needs before it does anything. */
+/* The conditions of a call. */
 enum {
 	FAKE_NO_INIT = 1,   /* may be called before cuInit() */
 	FAKE_CONTEXTED = 2, /* a current context, which works */
 	FAKE_UNSAFE = 4,    /* not while a stream is captured */
 	FAKE_QUIET = 8,     /* is not among "any function" of fail_call() */
 };
-/* Takes the lock, whatever it returns: the call does nothing unless that is 0. */
+/* Takes the lock, whatever it returns. The call must do nothing unless that is 0. */
 cu_result fake_enter(const char *name, unsigned needs);
-/* Gives it back, and returns its argument. */
+/* Releases the lock. Returns its argument. */
 cu_result fake_leave(cu_result result);
-/* The same for a failure that fail_call() has in store for "work"; 0: none. */
+/* Returns the failure that fail_call() has planned for "work"; 0: none. */
 cu_result fake_work_failure(void);
 void fake_failures_reset(void);
 void fake_fail_call(const char *name, unsigned nth, cu_result result, unsigned times);
@@ -207,7 +207,7 @@ uint64_t fake_random(void);
 
 /* ---- fake_control.c */
 
-/* Reads the settings, if they have not been. */
+/* Reads the settings if they have not been read yet. */
 void fake_settings(void);
 void fake_live(unsigned live[FAKE_CUDA_KINDS]);
 
@@ -221,36 +221,37 @@ void fake_attributes_reset(void);
 
 /* ---- fake_context.c */
 
-/* The calling thread's context. *ret_context: NULL where there is none or it is destroyed. */
+/* The calling thread's context. *ret_context is NULL if there is none or it is destroyed. */
 cu_result fake_current(struct fake_context **ret_context);
-/* A context of the world's; NULL: it is none, or not alive. */
+/* Returns the context of a handle, or NULL if it is none or not alive. */
 struct fake_context *fake_context_of(cu_context context);
 cu_context fake_context_handle(const struct fake_context *context);
 void fake_contexts_reset(void);
 unsigned fake_context_depth(void);
 
-/* Until all work of it is done. No other thread's call begins meanwhile. */
+/* Waits until all its work is done. No other thread's call begins meanwhile. */
 cu_result fake_context_wait(struct fake_context *context);
 
 /* ---- fake_memory.c */
 int fake_windows_make(void);
-/* Where [address, address + size) is allocated, by the GPU's addresses; NULL: not, or not all in
- * one. */
+/* Returns the allocation of [address, address + size) by the GPU's addresses; NULL: none, or not
+ * one alone. */
 struct fake_range *fake_range_at(uint64_t address, uint64_t size);
-/* The same by the processor's. */
+/* The same by the processor's addresses. */
 struct fake_range *fake_range_of_host(const void *host, uint64_t size);
 struct fake_range *fake_range_add(const struct fake_range *range);
 void fake_range_remove(struct fake_range *range);
-/* Free addresses of the device's window, at a multiple of `alignment`; 0: there are none. */
+/* Returns free addresses of the device's window, at a multiple of `alignment`; 0: there are
+ * none. */
 uint64_t fake_address(uint64_t size, uint64_t alignment);
-/* Where the bytes of a device address are. */
+/* Returns where the processor finds the bytes of a device address. */
 uint8_t *fake_real(uint64_t address);
 struct fake_block *fake_block_new(int device, uint64_t size);
 void fake_block_put(struct fake_block *block);
 bool fake_block_map(struct fake_block *block, uint64_t offset, uint64_t address, uint64_t size);
 void fake_block_unmap(uint64_t address, uint64_t size);
 void fake_range_free(struct fake_range *range);
-/* Frees what belongs to a context (NULL: everything). */
+/* Frees the objects of a context (NULL: of all). */
 void fake_memory_drop(const struct fake_context *context);
 
 /* ---- fake_virtual.c */
@@ -270,10 +271,10 @@ void fake_exports_reset(void);
 cu_result fake_stream_of(cu_stream stream, struct fake_stream **ret_stream);
 struct fake_stream *fake_stream_new(struct fake_context *context, unsigned flags, int priority);
 void fake_stream_free(struct fake_stream *stream);
-/* Queues a copy of this; CUDA_ERROR_STREAM_CAPTURE_* or 0. A stream that is captured takes it and
- * forgets it. */
+/* Queues a copy of this work. Returns CUDA_ERROR_STREAM_CAPTURE_* or 0. A captured stream accepts
+ * the work and discards it. */
 cu_result fake_queue(struct fake_stream *stream, const struct fake_work *work);
-/* Waits until this is so, or the context has failed; lets the lock go meanwhile. */
+/* Waits until `done` is true or the context has failed. Releases the lock meanwhile. */
 cu_result fake_wait(struct fake_context *context, bool (*is_so)(const void *), const void *what);
 bool fake_stream_is_idle(const void *stream);
 void fake_streams_drop(const struct fake_context *context);
@@ -286,10 +287,10 @@ void fake_events_drop(const struct fake_context *context);
 void fake_worker_start(void);
 void fake_worker_stop(void);
 bool fake_is_worker(void);
-/* Until nothing of the GPU's work runs just now. Lets the lock go meanwhile; so what was looked up
- * before may be gone. */
+/* Waits until no work of the GPU runs. Releases the lock meanwhile, so pointers that were looked up
+ * before may be stale. */
 void fake_worker_pause(void);
-/* Until nothing of this context's runs, functions of the host among it. */
+/* Waits until no work of this context runs, functions of the host included. */
 void fake_worker_pause_context(const struct fake_context *context);
 void fake_work_free(struct fake_work *work);
 unsigned fake_step(unsigned n);
@@ -300,19 +301,19 @@ void fake_fatal(struct fake_context *context, cu_result result);
 
 /* ---- fake_access.c */
 
-/* The same without a word; context NULL: it is enough that it is allocated. */
+/* The same without a message. With context NULL an allocation is enough. */
 uint8_t *fake_find_bytes(
 	const struct fake_context *context, uint64_t address, uint64_t size, bool is_written);
 
-/* Where the bytes are that a context's work is to touch; NULL, with fake.fault: it must not. */
+/* Returns the bytes that a context's work may touch; NULL, with fake.fault set: it must not. */
 uint8_t *fake_reach(const struct fake_context *context, uint64_t address, uint64_t size,
 	bool is_written, const char *what);
 
 /* ---- fake_kernel.c */
 
-/* A batch with the places of its bytes; false: some of it is not to be touched. */
+/* Returns a batch with the locations of its bytes; false: some of them must not be touched. */
 bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch_many *batch);
-/* Without the lock. */
+/* Called without the lock. */
 void fake_kernel_run(
 	const struct gpu_batch_many *batch, unsigned grid, unsigned block, uint64_t seed);
 
@@ -321,11 +322,11 @@ void fake_modules_drop(const struct fake_context *context);
 
 /* ---- fake_capture.c */
 
-/* Whether a potentially unsafe call of this thread is refused; it ends the capture. */
+/* Whether a potentially unsafe call of this thread is refused, which ends the capture. */
 cu_result fake_capture_check(void);
-/* A call that a stream cannot take while it is captured, which ends the capture. */
+/* A call that a captured stream cannot take, which ends the capture. */
 cu_result fake_capture_conflict(struct fake_stream *stream);
-/* The legacy stream, while one that it waits for is captured. */
+/* The legacy stream while a stream that it waits for is captured. */
 cu_result fake_capture_implicit(const struct fake_stream *stream);
 int fake_capture_mode(void);
 uint64_t fake_thread_id(void);

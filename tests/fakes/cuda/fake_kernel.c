@@ -47,8 +47,8 @@ bool fake_kernel_translate(const struct fake_context *context, struct gpu_batch_
 			reach(context, &batch->counter, 4, true, "the counter of blocks", 0));
 }
 
-/* Goes through 0 to n - 1 once, in an order that looks random: a step that has no divisor in common
- * with n. */
+/* Visits 0 to n - 1 once, in an order that looks random: by a step that has no common divisor with
+ * n. */
 struct order {
 	uint64_t n, at, step;
 };
@@ -95,7 +95,7 @@ void fake_kernel_run(
 		for (unsigned j = 0; j < block; j++)
 			gpu_pieces_share(batch->pieces, batch->first_block, batch->n_pieces, at,
 				(uint32_t)order_next(&threads));
-		/* As in kernels.cu: who counts last tells. */
+		/* As in kernels.cu: the last thread to count reports completion. */
 		if (grid > 1 && (*counter)++ != grid - 1)
 			continue;
 		if (grid > 1)

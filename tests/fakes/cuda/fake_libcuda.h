@@ -62,7 +62,7 @@ enum {
 	FAKE_CUDA_BLOCK = 2 << 20, /* device memory comes in these */
 };
 
-/* What is alive, for leak checks. */
+/* Live objects, for leak checks. */
 enum fake_cuda_kind {
 	FAKE_CUDA_ALLOCATION, /* of any kind of device memory, managed memory among them */
 	FAKE_CUDA_HOST,       /* cuMemAllocHost(), cuMemHostAlloc() */
@@ -91,102 +91,105 @@ struct fake_cuda_stats {
 };
 
 struct fake_cuda {
-	/* Back to a library that was just loaded: nothing is alive, cuInit() has not been called,
-	 * settings are those of the environment. Nothing of it may be in use any more; work that is
-	 * queued is dropped. */
+	/* Resets the library to its state after loading: nothing is alive, cuInit() has not been
+	 * called, settings are those of the environment. The caller must not use anything of it
+	 * meanwhile. Queued work is discarded. */
 	void (*reset)(void);
 
-	/* Before cuInit(): how many devices, of what version the driver is, how much memory each
-	 * device has. */
+	/* Before cuInit(): the number of devices, the driver's version, the memory of each
+	 * device. */
 	void (*set_devices)(int n);
 	void (*set_version)(int version);
 	void (*set_memory)(uint64_t bytes);
-	/* An attribute of a device; -1: of all. Any time. */
+	/* Sets an attribute of a device; -1: of all. May be called at any time. */
 	void (*set_attribute)(int ordinal, cu_device_attribute attribute, int value);
-	/* Device pointers of registered host memory differ from the host's. What is registered
-	 * already stays as it is. */
+	/* Device pointers of registered host memory differ from the host's. Existing registrations
+	 * keep theirs. */
 	void (*set_host_apart)(bool is_apart);
-	/* No more host memory than this can be registered or allocated at a time. */
+	/* Limits the host memory that can be registered or allocated at a time. */
 	void (*set_host_limit)(uint64_t bytes);
-	/* Whether CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE works (it does not). */
+	/* Sets whether CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE works (default: no). */
 	void (*set_pcie)(bool is_supported);
-	/* Whether what is mapped has the buffer ID of the range that was reserved, whatever is
-	 * mapped there (it has one of its own). */
+	/* Sets whether a mapping has the buffer ID of the reserved range, whatever is mapped there
+	 * (default: one of its own). */
 	void (*set_one_id)(bool is_one);
-	/* cuGetProcAddress() does not find this function; NULL: it finds all. */
+	/* Hides this function from cuGetProcAddress(); NULL: hides none. */
 	void (*set_missing)(const char *name);
 	/* Each piece of work takes a random time up to this. */
 	void (*set_delay)(unsigned microseconds);
 	void (*set_seed)(uint64_t seed);
 
-	/* The n-th call from now of a function (1: the next), and as many as `times` says from
-	 * there on (0: all), returns `result` and does nothing else. Several can wait at a time; n
-	 * = 0 takes back those of this function, name NULL and n = 0 all of them. NULL is any
-	 * function but those that are called in loops: cuStreamQuery(), cuEventQuery(), and those
-	 * that cannot sensibly fail: cuGetErrorName() and -String(), cuCtxPopCurrent(),
-	 * cuThreadExchangeStreamCaptureMode(). "work" is a piece of work when it is its turn to
-	 * run: after a fatal result the context is of no use any more. */
+	/* The n-th call from now of a function (1: the next), and `times` calls from there on (0:
+	 * all), return `result` and do nothing else. Several failures can be planned; n = 0 removes
+	 * those of this function, name NULL and n = 0 removes all. NULL is any function, with two
+	 * exceptions. Functions that are called in loops do not count: cuStreamQuery(),
+	 * cuEventQuery(). Functions that cannot sensibly fail do not count either: cuGetErrorName()
+	 * and -String(), cuCtxPopCurrent(), cuThreadExchangeStreamCaptureMode(). "work" is a piece
+	 * of work that begins to run: after a fatal result the context is unusable. */
 	void (*fail_call)(const char *name, unsigned nth, cu_result result, unsigned times);
-	/* The function that failed last because of this, or NULL. */
+	/* Returns the function that failed last because of fail_call(), or NULL. */
 	const char *(*failed)(void);
-	/* Calls since the reset, failed ones among them; NULL: those that NULL means above. */
+	/* Returns the calls since the reset, failed ones included; NULL: of all functions that NULL
+	 * means above. */
 	unsigned (*calls)(const char *name);
 
-	/* Work stands still, except that of the legacy stream (cuMemcpyDtoH() and the like): hold()
-	 * that of all streams, hold_stream() that of one. What runs just now is done when this
-	 * returns. cuCtxSynchronize() and the like wait, and end the process after half a
-	 * minute. */
+	/* Stops work, except that of the legacy stream (cuMemcpyDtoH() and the like): hold()
+	 * stops all streams, hold_stream() one. Work that runs at the time of the call is done
+	 * when it returns. cuCtxSynchronize() and the like wait, and end the process after half
+	 * a minute. */
 	void (*hold)(bool is_held);
 	void (*hold_stream)(cu_stream stream, bool is_held);
-	/* Runs up to this many pieces of work that hold() keeps, in random order of streams; how
-	 * many it were, when they are done. */
+	/* Runs up to this many pieces of work that hold() keeps, in random order of streams.
+	 * Returns their number when they are done. */
 	unsigned (*step)(unsigned n);
-	/* How many are queued, all streams together. */
+	/* Returns how many pieces of work are queued, all streams together. */
 	unsigned (*queued)(void);
-	/* Until nothing can run any more: everything is done, or held. */
+	/* Waits until nothing can run any more: all work is done or held. */
 	void (*settle)(void);
 
-	/* A stream is being captured in the global mode by another thread, or no more. */
+	/* Begins or ends a capture in the global mode by another thread. */
 	void (*set_capture)(bool is_going_on);
 
-	/* The context fails as by a kernel that crashed: it is of no use any more. */
+	/* Fails the context as a crashed kernel does: it is unusable from then on. */
 	void (*kill)(cu_context context, cu_result result);
-	/* What happened when a piece of work touched memory that it must not, or "". */
+	/* Returns a description of the last access by work to memory that it must not touch, or
+	 * "". */
 	const char *(*fault)(void);
 
-	/* Device memory, read and written at once, whatever is queued, by no rules but that all of
-	 * it is allocated: false if not. */
+	/* Reads and writes device memory at once, whatever is queued. Returns false unless all of
+	 * it is allocated. */
 	bool (*read)(void *dst, cu_deviceptr src, size_t size);
 	bool (*write)(cu_deviceptr dst, const void *src, size_t size);
-	/* Where the processor can look at it, as long as it is allocated; NULL: it is not. */
+	/* Returns an address at which the processor can read it while it is allocated, or NULL. */
 	void *(*look)(cu_deviceptr address, size_t size);
 
-	/* Virtual memory of a device in the manner of PyTorch's expandable segments: a range of
+	/* Reserves virtual memory of a device as PyTorch's expandable segments do: a range of
 	 * `reserved` bytes, of which the first n blocks of 2 MiB are mapped, each by a handle of
-	 * its own. 0 or a result. free_virtual() gives all of it back. */
+	 * its own. Returns 0 or an error. free_virtual() frees all of it. */
 	cu_result (*make_virtual)(int ordinal, size_t reserved, unsigned n, bool is_rdma_capable,
 		cu_deviceptr *ret_address);
 	cu_result (*free_virtual)(cu_deviceptr address);
 
-	/* A descriptor that cuMemGetHandleForAddressRange() has made: which range it is of. Its
-	 * file offset (lseek(fd, 0, SEEK_CUR)) is where the range begins in the file, which can be
-	 * mapped. False: it is not one of these. */
+	/* Returns the range of a descriptor that cuMemGetHandleForAddressRange() has made. Its file
+	 * offset (lseek(fd, 0, SEEK_CUR)) is where the range begins in the file, which can be
+	 * mapped. Returns false for other descriptors. */
 	bool (*dma_buf)(int fd, cu_deviceptr *ret_address, size_t *ret_size);
 
 	unsigned (*live)(enum fake_cuda_kind kind);
-	/* "2 streams, 1 registration", or "" for nothing; overwritten by the next call. */
+	/* Returns the live objects as text: "2 streams, 1 registration", or "". The next call
+	 * overwrites it. */
 	const char *(*leaks)(void);
 	void (*stats)(struct fake_cuda_stats *ret_stats);
-	/* The depth of the calling thread's stack of contexts. */
+	/* Returns the depth of the calling thread's stack of contexts. */
 	unsigned (*context_depth)(void);
-	/* The calling thread's mode: CU_STREAM_CAPTURE_MODE_.... */
+	/* Returns the calling thread's mode: CU_STREAM_CAPTURE_MODE_.... */
 	int (*capture_mode)(void);
 };
 
-/* The symbol that only the double has. */
+/* A symbol that only the double has. */
 __attribute__((visibility("default"))) const struct fake_cuda *fake_cuda_control(void);
 
-/* NULL: there is no libcuda.so.1, or it is NVIDIA's. */
+/* Returns NULL if there is no libcuda.so.1, or it is NVIDIA's. */
 static inline const struct fake_cuda *fake_cuda_find(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The double of libcuda: device memory. Two windows of the same size: device addresses lie in one
- * that nobody may touch; as far from the start of the other one, files are mapped where something
- * is allocated, one for each block of memory.
+ * The double of libcuda: device memory. Two windows have the same size. Device addresses lie in one
+ * that nobody may touch. At the same offset in the other one, files are mapped where something is
+ * allocated, one for each block of memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ int fake_windows_make(void)
 	return fake.device_window && fake.real_window ? 0 : -1;
 }
 
-/* Whose start is a multiple of all blocks' size. */
+/* Its start is a multiple of the size of all blocks. */
 static uint64_t window_start(void)
 {
 	uint64_t at = (uint64_t)(uintptr_t)fake.device_window;
@@ -55,7 +55,7 @@ uint64_t fake_address(uint64_t size, uint64_t alignment)
 {
 	uint64_t at = window_start(), end = window_start() + FAKE_WINDOW - FAKE_CUDA_BLOCK;
 
-	/* Ranges are in order; those that lie in others are no obstacles of their own. */
+	/* Ranges are sorted; a range inside another one is no obstacle of its own. */
 	for (const struct fake_range *range = fake.ranges; range; range = range->next) {
 		if (range->kind == FAKE_HOST_REGISTERED && !range->real_is_apart)
 			continue;
@@ -88,7 +88,7 @@ struct fake_block *fake_block_new(int device, uint64_t size)
 		free(block);
 		return NULL;
 	}
-	/* Memory is not zero when it comes. */
+	/* Fresh memory is not zero. */
 	at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, block->fd, 0);
 	if (at != MAP_FAILED) {
 		memset(at, POISON, size < POISONED ? size : POISONED);
@@ -159,7 +159,7 @@ struct fake_range *fake_range_add(const struct fake_range *range)
 
 	if (!copy)
 		return NULL;
-	/* Containers come before what they contain. */
+	/* Containers come before their contents. */
 	while (*at && (*at)->base <= range->base)
 		at = &(*at)->next;
 	*copy = *range;
@@ -181,7 +181,7 @@ void fake_range_remove(struct fake_range *range)
 
 /* ---- allocations */
 
-/* A place of this size in a block that small allocations of the same kind share. */
+/* Returns an address of this size in a block that small allocations of the same kind share. */
 static uint64_t small_address(struct fake_range *shared, uint64_t size)
 {
 	uint64_t at = shared->base;
@@ -308,7 +308,7 @@ void fake_memory_drop(const struct fake_context *context)
 {
 	struct fake_range *range;
 
-	/* What is freed may take its container with it: from the start each time. */
+	/* Freeing one may free its container, so start again each time. */
 	do {
 		for (range = fake.ranges; range; range = range->next)
 			if (range->kind != FAKE_SHARED && (!context || range->context == context))
@@ -397,7 +397,7 @@ cu_result cuMemAllocManaged(cu_deviceptr *ret_address, size_t size, unsigned int
 	return fake_leave(CUDA_SUCCESS);
 }
 
-/* There at once: what the stream does before is no matter to fresh memory. */
+/* Visible at once: work queued before does not matter to fresh memory. */
 cu_result cuMemAllocAsync(cu_deviceptr *ret_address, size_t size, cu_stream handle)
 {
 	cu_result result = fake_enter("cuMemAllocAsync", FAKE_CONTEXTED);

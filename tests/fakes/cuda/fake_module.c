@@ -42,7 +42,7 @@ static const struct {
 	[MANY] = { "ferrule_work_many", sizeof(struct gpu_batch_many) },
 };
 
-/* ferrule_work has the address of its module, the other one that of a byte in it. */
+/* ferrule_work has the address of its module; ferrule_work_many has that of a byte in it. */
 static cu_function function_of(struct fake_module *module, enum kernel kernel)
 {
 	return kernel == WORK ? (cu_function)(void *)module : (cu_function)(void *)&module->many;
@@ -135,9 +135,9 @@ cu_result cuModuleUnload(cu_module handle)
 }
 
 /*
- * The first time of a function whose module was loaded lazily: "Loading kernels might require
- * context synchronization" (CUDA C++ Programming Guide, Lazy Loading). The double always does so,
- * with the context's lock. The module may be unloaded meanwhile.
+ * The first use of a function whose module was loaded lazily: "Loading kernels might require
+ * context synchronization" (CUDA C++ Programming Guide, Lazy Loading). The double always
+ * synchronizes, with the context's lock. The module may be unloaded meanwhile.
  */
 static cu_result load_function(cu_module handle, enum kernel kernel)
 {
@@ -236,7 +236,7 @@ static cu_result launch(
 {
 	cu_result result;
 
-	/* The first launch may take memory. */
+	/* The first launch may allocate memory. */
 	if (!module->is_launched) {
 		result = fake_capture_check();
 		if (result != CUDA_SUCCESS)
@@ -256,7 +256,7 @@ static size_t parameter_limit(void)
 	return fake.version < 12010 ? 4096 : 32764;
 }
 
-/* A GPU would go wrong with others, in some way or other. */
+/* A GPU would fail unpredictably with others. */
 static bool is_sound(enum kernel kernel, const void *parameter, unsigned grid, unsigned block)
 {
 	const uint32_t max_pieces = kernel == MANY ? GPU_BATCH_MANY : GPU_BATCH_PIECES;

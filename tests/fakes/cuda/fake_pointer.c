@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: what a pointer leads to. */
+/* The double of libcuda: attributes of pointers. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/fakes/cuda/fake_exports.h"
 #include "tests/fakes/cuda/fake_internal.h"
 
-/* A pointer means what it is to the GPU, or what it is to the processor. */
+/* A pointer is looked up by the GPU's address, then by the processor's. */
 static struct fake_range *lookup(cu_deviceptr address)
 {
 	struct fake_range *range = fake_range_at(address, 1);
@@ -64,7 +64,7 @@ static cu_result addresses_of(const struct fake_range *range, cu_pointer_attribu
 	return range->size > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Of a range that is no mapping the same, whatever is asked for. */
+/* For a range that is no mapping the same, whatever attribute is queried. */
 static void extent_of(const struct fake_range *range, cu_pointer_attribute attribute,
 	cu_deviceptr address, union value *value)
 {
@@ -158,7 +158,7 @@ static size_t size_of(cu_pointer_attribute attribute)
 	}
 }
 
-/* What can be said of addresses that are reserved, but not mapped. */
+/* Attributes of addresses that are reserved but not mapped. */
 static cu_result unmapped_value(
 	cu_pointer_attribute attribute, cu_deviceptr address, union value *value)
 {

@@ -37,7 +37,7 @@ static bool is_missing(const char *name)
 	return strstr(missing, word) != NULL;
 }
 
-/* The library would now be called with other arguments than it expects. */
+/* The library would otherwise be called with other arguments than it expects. */
 static cu_result other_signature(void)
 {
 	fprintf(stderr,
@@ -72,7 +72,7 @@ cu_result cuGetProcAddress_v2(const char *symbol, void **ret_function, int versi
 		return result;
 	if (!symbol || !ret_function || flags > 2 || version > fake.version)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	/* Such a driver does not have this one. */
+	/* A driver of that version does not have this function. */
 	if (fake.version < 12000)
 		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
 	*ret_function = find(symbol, version, &status);

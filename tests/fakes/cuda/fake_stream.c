@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: streams, and work that is put into them. */
+/* The double of libcuda: streams, and the work queued in them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,7 +182,7 @@ cu_result cuStreamCreateWithPriority(cu_stream *ret_stream, unsigned int flags, 
 				      : result;
 }
 
-/* What is in it is done all the same. */
+/* Work that is queued in it still runs. */
 cu_result cuStreamDestroy_v2(cu_stream handle)
 {
 	cu_result result = fake_enter("cuStreamDestroy", FAKE_CONTEXTED);

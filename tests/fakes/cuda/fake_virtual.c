@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of libcuda: virtual memory, addresses and what is mapped there apart from each
- * other. */
+/* The double of libcuda: virtual memory. Addresses and the memory mapped there are separate. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +58,7 @@ cu_result cuMemAddressReserve(cu_deviceptr *ret_address, size_t size, size_t ali
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	/* A wish for an address is none that must be granted. */
+	/* A requested address is a hint that need not be granted. */
 	if (flags != 0 || alignment > FAKE_CUDA_BLOCK)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	return fake_leave(reserve(size, ret_address));
@@ -114,7 +113,7 @@ cu_result cuMemCreate(cu_mem_handle *ret_handle, size_t size, const struct cu_me
 	return fake_leave(create(prop->location.id, size, prop->rdma_capable, ret_handle));
 }
 
-/* The last holder of a block, be it a handle or a mapping, takes it off the list. */
+/* The last holder of a block, a handle or a mapping, takes it off the list. */
 static void block_put(struct fake_block *block)
 {
 	struct fake_block **at = &fake.handles;
@@ -190,7 +189,7 @@ cu_result cuMemMap(cu_deviceptr address, size_t size, size_t offset, cu_mem_hand
 	return fake_leave(map(address, size, handle));
 }
 
-/* Whole mappings only; what to do with each is `access`, or -1: unmap. */
+/* Handles whole mappings only. `access` is the access to set, or -1 to unmap. */
 static cu_result change(cu_deviceptr address, size_t size, int access)
 {
 	cu_deviceptr at = address;

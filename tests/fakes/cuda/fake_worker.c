@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The double of libcuda: the threads that do the work of all streams: one does the GPU's, one piece
- * at a time, and one calls functions of the host, which may take their time while the GPU goes on.
+ * The double of libcuda: the threads that do the work of all streams. One does the GPU's work, one
+ * piece at a time. The other calls functions of the host, which may take long while the GPU goes
+ * on.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static bool is_running[2]; /* of the GPU's work, and of functions */
 
 void fake_work_free(struct fake_work *work)
 {
-	/* Also where it is dropped: nobody waits for ever. */
+	/* Called also for work that is dropped: nobody waits for ever. */
 	if (work->kind == FAKE_RECORD && work->event->done < work->generation)
 		work->event->done = work->generation;
 	if (work->event)
@@ -39,7 +40,7 @@ unsigned fake_queued(void)
 
 /* ---- what may run */
 
-/* Whether a stream that this one waits for has work from before this. */
+/* Whether a stream that this one waits for has earlier work. */
 static bool waits_for_others(const struct fake_stream *stream, uint64_t sequence)
 {
 	if (stream->flags & CU_STREAM_NON_BLOCKING)
@@ -67,7 +68,8 @@ static bool is_runnable(const struct fake_stream *stream)
 	return !waits_for_others(stream, work->sequence);
 }
 
-/* One of those that may, by chance, of functions or of the rest; NULL: none may. */
+/* Returns a runnable piece of work, chosen at random: a function or other work; NULL: none may
+ * run. */
 static struct fake_stream *pick(bool is_function)
 {
 	struct fake_stream *found = NULL;
@@ -121,7 +123,7 @@ static cu_result finish(struct fake_work *work)
 	return CUDA_SUCCESS;
 }
 
-/* Where its bytes are goes into the work; false: it must not touch them. */
+/* Stores the location of its bytes in the work; false: it must not touch them. */
 static bool translate(const struct fake_context *context, struct fake_work *work)
 {
 	switch (work->kind) {
@@ -142,7 +144,7 @@ static bool translate(const struct fake_context *context, struct fake_work *work
 	}
 }
 
-/* Without the lock. */
+/* Called without the lock. */
 static void execute(const struct fake_work *work, uint64_t seed)
 {
 	switch (work->kind) {

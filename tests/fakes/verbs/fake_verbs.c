@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libibverbs in memory: what a test says of devices, faults and the wire, and the objects. */
+/* The libibverbs in memory: devices, faults and the wire as a test sets them, and the objects. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ struct fake_world fake_world = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	.acknowledged = PTHREAD_COND_INITIALIZER,
 	.divisor = 1 };
 
-/* Calls so far and faults to come; guarded by the world's lock. */
+/* Calls so far and planned faults. The world's lock guards them. */
 static struct {
 	struct {
 		const char *name;
@@ -110,7 +110,7 @@ static int fault(const char *function, enum fake_call call)
 	return err;
 }
 
-/* With the lock held, which is released meanwhile. */
+/* Called with the lock held; releases it meanwhile. */
 void fake_stand_still(const char *function)
 {
 	if (!calls.paused || strcmp(calls.paused, function) != 0)

@@ -97,11 +97,12 @@ struct fake_verbs_device {
 	struct ibv_device_attr attr; /* fw_ver, limits, atomic_cap, phys_port_cnt ... */
 	uint8_t wc_sl;   /* of a datagram's completion: no service level, with mlx5 and bnxt_re */
 	uint16_t wc_tci; /* of its VLAN tag, as ibv_wc_read_cvlan() has it */
-	/* phys_port_cnt of them; [0] is port 1, and what is beyond the last one is like it. */
+	/* phys_port_cnt of them; [0] is port 1. Ports beyond the last entry are like the last
+	 * one. */
 	struct fake_verbs_port ports[FAKE_VERBS_PORTS];
 };
 
-/* Objects that are alive, for leak checks. */
+/* Live objects, for leak checks. */
 enum fake_verbs_kind {
 	FAKE_VERBS_LIST, /* ibv_get_device_list() */
 	FAKE_VERBS_CONTEXT,
@@ -118,107 +119,109 @@ enum fake_verbs_kind {
 	FAKE_VERBS_KINDS,
 };
 
-/* Away with all devices, objects, faults and counters; nothing of them may be in use any more. */
+/* Removes all devices, objects, faults and counters. Nothing of them may be in use any more. */
 void fake_verbs_reset(void);
 
 /* A RoCE device of one active port (MTU 4096), that can do everything but ODP; its GIDs are, as
  * with Linux: 0 the link-local address as RoCE v1 and 1 as v2, 2 `ipv4` ("10.0.0.1") as RoCE v1
  * and 3 as v2. `ipv4` NULL: only the first two. The link-local address comes from the name. */
 void fake_verbs_device_init(struct fake_verbs_device *device, const char *name, const char *ipv4);
-/* Makes an InfiniBand port of it: a LID, one GID of the type IB, nothing else. */
+/* Makes it an InfiniBand port: a LID, one GID of the type IB, nothing else. */
 void fake_verbs_port_infiniband(struct fake_verbs_port *port, uint16_t lid);
 /* Sets an entry from the text of an IPv4 or IPv6 address. */
 void fake_verbs_gid_set(struct fake_verbs_gid *entry, const char *address, int type);
 
-/* Plugs the device in: the next ibv_get_device_list() has it, behind those before. */
+/* Plugs the device in: the next ibv_get_device_list() lists it behind earlier ones. */
 void fake_verbs_add(const struct fake_verbs_device *device);
 
 /* The n-th call from now of one function (1: the next), named as in the manual ("ibv_create_cq_ex",
- * "ibv_wr_complete"), fails with `err`; it does nothing else. Calls of other functions do not
- * count. Several can wait at a time; n = 0 takes back those of this function. For ibv_rereg_mr()
- * `err` may also be what it returns, IBV_REREG_MR_ERR_*: with that of DO_FORK_OLD it changes the
- * region all the same. */
+ * "ibv_wr_complete"), fails with `err` and does nothing else. Calls of other functions do not
+ * count. Several failures can be planned; n = 0 removes those of this function. For ibv_rereg_mr()
+ * `err` may also be one of its return values, IBV_REREG_MR_ERR_*. With that of DO_FORK_OLD it
+ * changes the region all the same. */
 void fake_verbs_fail(const char *function, int n, int err);
-/* The n-th call from now of any function that can fail; 0 takes it back. Those that are called in
- * loops are left out, for their number is chance: ibv_poll_cq, ibv_start_poll, ibv_next_poll,
- * ibv_get_cq_event, ibv_get_async_event, ibv_req_notify_cq; and ibv_free_device_list and the like,
- * which cannot fail. Functions that destroy are among them; the object then stays. */
+/* The n-th call from now of any function that can fail; 0 takes it back. Functions that are called
+ * in loops do not count, as their number is random: ibv_poll_cq, ibv_start_poll, ibv_next_poll,
+ * ibv_get_cq_event, ibv_get_async_event, ibv_req_notify_cq. Functions that cannot fail
+ * (ibv_free_device_list and the like) do not count either. Functions that destroy count; the object
+ * then stays. */
 void fake_verbs_fail_nth(int n, int err);
 /* The same without the functions that destroy: "ibv_d*", "ibv_close_device". */
 void fake_verbs_fail_nth_made(int n, int err);
-/* The function that failed last because of these, or NULL. */
+/* Returns the function that failed last because of these, or NULL. */
 const char *fake_verbs_failed(void);
-/* Calls of this function since the reset, failed ones among them; NULL: of all functions that
- * fake_verbs_fail_nth() counts. */
+/* Returns the calls of this function since the reset, failed ones included; NULL: of all functions
+ * that fake_verbs_fail_nth() counts. */
 unsigned fake_verbs_calls(const char *function);
 
-/* Calls of this function stand still before they do anything, until another one, or NULL, is
- * named; those of "ibv_query_qp, done" and "ibv_modify_qp, done" when it has been done, those of
- * "ibv_poll_cq, empty" and "ibv_start_poll, empty" when no completion was found. */
+/* Blocks calls of this function before they do anything, until another one, or NULL, is named.
+ * "ibv_query_qp, done" and "ibv_modify_qp, done" block after the work. "ibv_poll_cq, empty" and
+ * "ibv_start_poll, empty" block when no completion was found. */
 void fake_verbs_pause(const char *function);
-/* Until a call stands still. */
+/* Waits until a call is blocked. */
 void fake_verbs_wait_paused(void);
 
-/* How many objects of this kind there are; FAKE_VERBS_KINDS: of all kinds. Those that were left
- * when their device was closed count until the reset. */
+/* Returns how many objects of this kind there are; FAKE_VERBS_KINDS: of all kinds. Objects that
+ * were left when their device was closed count until the reset. */
 unsigned fake_verbs_live(enum fake_verbs_kind kind);
-/* "2 QPs, 1 CQ", or "" for none; the text is overwritten by the next call. */
+/* Returns "2 QPs, 1 CQ", or "" for none. The next call overwrites the text. */
 const char *fake_verbs_leaks(void);
 
-/* An asynchronous event without an object, for everyone who has the device open. With
- * IBV_EVENT_DEVICE_FATAL the device is dead from then on: no message goes, calls give EIO, and
- * objects can only be destroyed: that gives EIO as well, but they no longer count as alive.
+/* Raises an asynchronous event without an object, for everyone who has the device open. After
+ * IBV_EVENT_DEVICE_FATAL the device is dead: messages are lost, calls give EIO, and objects can
+ * only be destroyed. Destroying gives EIO as well, but the object no longer counts as alive.
  * IBV_EVENT_PORT_ERR and _ACTIVE set the state of the port, too; messages of a port that is down
  * are lost. `port` is 1 or 2; it does not matter for DEVICE_FATAL. */
 void fake_verbs_raise(const char *device, enum ibv_event_type type, uint8_t port);
-/* The device is pulled out: it is dead as after IBV_EVENT_DEVICE_FATAL, but there is no event, only
- * an async_fd that has hung up. */
+/* Unplugs the device: it is dead as after IBV_EVENT_DEVICE_FATAL, without an event. Its async_fd
+ * has hung up. */
 void fake_verbs_pull_out(const char *device);
-/* An event of one QP: IBV_EVENT_QP_FATAL (the QP goes to ERR), IBV_EVENT_PATH_MIG ... */
+/* Raises an event of one QP: IBV_EVENT_QP_FATAL (the QP goes to ERR), IBV_EVENT_PATH_MIG ... */
 void fake_verbs_raise_qp(const char *device, uint32_t qp_num, enum ibv_event_type type);
-/* The completion queues that the device has now are full for ever: the next completion of each
+/* Makes the completion queues that the device has now full for ever. The next completion of each
  * raises IBV_EVENT_CQ_ERR, and all of them are lost. */
 void fake_verbs_overrun(const char *device);
 /* Replaces an entry of the GID table and raises IBV_EVENT_GID_CHANGE. */
 void fake_verbs_change_gid(
 	const char *device, uint8_t port, int index, const struct fake_verbs_gid *entry);
 
-/* Another MTU of the port's interface; tell it by IBV_EVENT_PORT_ACTIVE, as mlx5 does. */
+/* Changes the MTU of the port's interface. Raise IBV_EVENT_PORT_ACTIVE for it, as mlx5 does. */
 void fake_verbs_change_mtu(const char *device, uint8_t port, enum ibv_mtu mtu);
 
-/* Messages between these devices (both ways; a device and itself as well) are lost, or no more. */
+/* Sets whether messages between these devices are lost (both ways; a device and itself as well). */
 void fake_verbs_cut(const char *a, const char *b, bool is_cut);
 /* The same for all messages from and to one QP. */
 void fake_verbs_cut_qp(const char *device, uint32_t qp_num, bool is_cut);
-/* Messages wait where they are, and none times out, until hold(false). */
+/* Holds all messages where they are, without timeouts, until hold(false). */
 void fake_verbs_hold(bool is_held);
-/* Lets this many messages go while they are held, oldest QP first; how many went. */
+/* Lets this many held messages go, oldest QP first. Returns how many went. */
 unsigned fake_verbs_step(unsigned messages);
-/* Waits of the wire (ACK timeout, RNR timer) are divided by this; 1 after a reset. */
+/* Divides the waits of the wire (ACK timeout, RNR timer) by this; 1 after a reset. */
 void fake_verbs_hurry(unsigned divisor);
 
 /*
- * Raw packets: the ports of all devices are on one switch, which sends each frame to all others but
- * where it came from. At a port it goes to every rule without a trap that it fits, then to the one
- * with a trap; without that it is the kernel's, too. The layers are Ethernet (not the tag), IPv4,
- * IPv6 (not flow label, class and hop limit) and UDP. While the port has an address of RoCE v2, UDP
- * port 4791 is the NIC's own, and lost.
+ * Raw packets: the ports of all devices are on one switch, which sends each frame to all ports
+ * except the sender's. At a port a frame goes to every matching rule without a trap, then to one
+ * with a trap. Without a trap the kernel gets it, too. The layers are Ethernet (not the tag), IPv4,
+ * IPv6 (not flow label, class and hop limit) and UDP. While the port has an address of RoCE v2, the
+ * NIC takes UDP port 4791 itself, and the frame is lost.
  */
-/* A frame comes to this port, whose checksums the NIC found right or did not look at. True: it goes
- * on to the kernel. */
+/* Delivers a frame to this port; the NIC found its checksums right or did not check them. Returns
+ * whether it goes on to the kernel. */
 bool fake_verbs_frame(
 	const char *device, uint8_t port, const void *frame, size_t length, bool is_checked);
-/* Each frame that a device sends is shown first, with the lock of all held; false: it is lost. NULL
+/* Calls this for each sent frame first, with the lock of all held; false: the frame is lost. NULL
  * ends it. */
 void fake_verbs_tap(
 	bool (*look)(void *arg, const char *device, const uint8_t *frame, size_t length),
 	void *arg);
 
-/* A QP's attributes as its owner set them, for tests that have no pointer to it. False: none. */
+/* A QP's attributes as its owner set them, for tests without a pointer to it. Returns false if
+ * there is none. */
 bool fake_verbs_qp_attr(const char *device, uint32_t qp_num, struct ibv_qp_attr *attr);
-/* Its flags at registration, by the key; 0: no such region. */
+/* Returns its flags at registration, by the key; 0: no such region. */
 unsigned fake_verbs_mr_access(const char *device, uint32_t lkey);
-/* The device's view of this address of a region; NULL: not in it. */
+/* Returns the device's view of this address of a region; NULL: not in it. */
 uint8_t *fake_verbs_memory(const char *device, uint32_t lkey, uint64_t addr);
 /* Counters of the data path since the reset. */
 struct fake_verbs_stats {

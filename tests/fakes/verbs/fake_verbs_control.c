@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libibverbs in memory: what a test does to devices and to the wire while they are used. */
+/* The libibverbs in memory: changes to devices and to the wire while they are in use. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -16,8 +16,8 @@ static void notify(struct fake_cq *cq)
 	fake_events_add(&cq->channel->events, &event);
 }
 
-/* With an error only status, vendor_err and the numbers of WR and QP are valid: the rest says
- * something wrong, in case somebody looks. */
+/* With an error only status, vendor_err and the numbers of WR and QP are valid. The other fields
+ * get wrong values, to find readers of them. */
 static void spoil(struct fake_cqe *cqe)
 {
 	cqe->wc.opcode = cqe->is_send ? IBV_WC_RECV : IBV_WC_SEND;
@@ -111,7 +111,7 @@ int fake_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 
 	if (err != 0)
 		return err;
-	/* No event for what is there already; "any" is not taken back by "solicited". */
+	/* Existing completions raise no event; "solicited" does not replace an earlier "any". */
 	if (!solicited_only)
 		cq->notify = FAKE_NOTIFY_ANY;
 	else if (cq->notify == FAKE_NOTIFY_NONE)
@@ -145,7 +145,7 @@ static int poll_one(const char *function, struct fake_cq *cq)
 	return err;
 }
 
-/* Locks the CQ until end_poll(), as providers do; not if there is nothing. */
+/* Locks the CQ until end_poll(), as providers do. Does not lock an empty one. */
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
 	struct fake_cq *cq = of_ex(ex);
@@ -225,7 +225,7 @@ static uint16_t read_cvlan(struct ibv_cq_ex *ex)
 	return of_ex(ex)->object.device->is.wc_tci;
 }
 
-/* Readers that were not asked for stay NULL, as with providers. */
+/* Readers that were not requested stay NULL, as with providers. */
 static void set_readers(struct ibv_cq_ex *ex, uint64_t flags)
 {
 	ex->start_poll = start_poll;

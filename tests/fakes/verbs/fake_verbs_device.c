@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libibverbs in memory: lists of devices, contexts, and what can be asked of them. */
+/* The libibverbs in memory: lists of devices, contexts, and queries. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "tests/fakes/verbs/fake_verbs_internal.h"
 
-/* The header has it as a macro around its own function. */
+/* The header has it as a macro around an internal function. */
 #undef ibv_query_port
 
 struct fake_context *fake_context_of(struct ibv_context *context)
@@ -234,7 +234,7 @@ void fake_context_free(struct fake_context *context)
 	pthread_mutex_destroy(&context->verbs.context.mutex);
 }
 
-/* The kernel takes objects away that were not destroyed; here they count as leaks from now on. */
+/* The kernel removes objects that were not destroyed. Here they count as leaks from now on. */
 int ibv_close_device(struct ibv_context *ibv)
 {
 	struct fake_context *context = fake_context_of(ibv);

@@ -25,7 +25,7 @@ void fake_events_fini(struct fake_events *events)
 	events->n = events->room = 0;
 }
 
-/* A thread that polls the old file is woken by it, and then polls the new one. */
+/* A thread that polls the old file is woken by it and then polls the new one. */
 void fake_events_hang_up(struct fake_events *events)
 {
 	int flags = fcntl(events->fd, F_GETFL), old = dup(events->fd);
@@ -43,7 +43,7 @@ void fake_events_hang_up(struct fake_events *events)
 	close(old);
 }
 
-/* The file follows the list. Nobody else reads or writes it, so neither call blocks. */
+/* The file mirrors the list. It has no other reader or writer, so neither call blocks. */
 static void show(struct fake_events *events)
 {
 	uint64_t value = 1;
@@ -96,7 +96,8 @@ static void take_first(struct fake_events *events, struct fake_event *event)
 		event->object->n_pending++;
 }
 
-/* The oldest event; waits for one unless the file does not block. 0, or -1 and errno. */
+/* Returns the oldest event. Waits for one unless the file is nonblocking. Returns 0, or -1 and
+ * errno. */
 static int take(const char *function, struct fake_events *events, struct fake_event *event)
 {
 	struct pollfd waits = { .events = POLLIN };

@@ -39,7 +39,7 @@ struct fake_device {
 	uint64_t pinned;
 };
 
-/* An object of libibverbs: in a list of all, oldest first. */
+/* An object of libibverbs, in a list of all objects, oldest first. */
 struct fake_object {
 	struct fake_object *next, *prev;
 	enum fake_verbs_kind kind;
@@ -56,7 +56,7 @@ struct fake_event {
 	struct ibv_async_event event;
 };
 
-/* Events in order. The file is readable while there is one. */
+/* Events in order. The file is readable while the list has one. */
 struct fake_events {
 	int fd;
 	bool is_readable, has_hung_up;
@@ -240,33 +240,35 @@ extern struct fake_world fake_world;
 
 /* --- fake_verbs.c */
 
-/* Takes the lock for a call of `function` on `device` (may be NULL); an error if the call fails as
- * the test has said or the device is dead: the lock is then not held. */
+/* Takes the lock for a call of `function` on `device` (may be NULL). Returns an error if the test
+ * has planned one or the device is dead; the lock is then not held. */
 int fake_enter(const char *function, enum fake_call call, const struct fake_device *device);
 /* The same, for functions that work on a dead device. */
 int fake_enter_anyway(const char *function, enum fake_call call);
 /* The same, for functions that cannot fail. */
 void fake_enter_always(const char *function);
 void fake_leave(void);
-/* Waits if the test has said so, with the lock held, which is released meanwhile. */
+/* Waits if the test has blocked the function, with the lock held, which is released meanwhile. */
 void fake_stand_still(const char *function);
 
-/* A new object of zeros, entered and with the lock held; NULL and errno: not entered. */
+/* Enters and returns a new zeroed object, with the lock held. Returns NULL and errno without
+ * entering. */
 void *fake_make(const char *function, enum fake_verbs_kind kind, size_t size,
 	struct fake_device *device, struct fake_context *context);
-/* Enters to destroy an object. 0: do it, end with fake_destroyed(). */
+/* Enters to destroy an object. 0: destroy it, and end with fake_destroyed(). */
 int fake_destroy(const char *function, struct fake_object *object);
-/* Instead, on a dead device: the object is no longer alive, but stays. EIO, and leaves. */
+/* Used instead on a dead device: the object is no longer alive, but stays. Returns EIO, and
+ * leaves. */
 int fake_give_up(struct fake_object *object);
 /* Waits for acknowledgements, frees the object and leaves. */
 int fake_destroyed(struct fake_object *object);
-/* Takes an object back that fake_make() made, and leaves; errno becomes `err`. */
+/* Undoes fake_make() and leaves; errno becomes `err`. */
 void *fake_unmake(struct fake_object *object, int err);
-/* Frees what an object owns beyond itself; for all kinds. */
+/* Frees everything that an object owns, for all kinds. */
 void fake_free_parts(struct fake_object *object);
 uint64_t fake_now_ns(void);
 
-/* The next object of this kind behind `at` (NULL: the first) that is in use, or NULL. */
+/* Returns the next object of this kind behind `at` (NULL: the first) that is in use, or NULL. */
 struct fake_object *fake_next(enum fake_verbs_kind kind, struct fake_object *at);
 
 /* --- fake_verbs_control.c */
@@ -277,7 +279,7 @@ struct fake_qp *fake_find_qp(const struct fake_device *device, uint32_t qp_num);
 /* --- fake_verbs_device.c */
 
 struct fake_context *fake_context_of(struct ibv_context *context);
-/* Port `number` (from 1) of a device, or NULL. */
+/* Returns port `number` (from 1) of a device, or NULL. */
 struct fake_verbs_port *fake_port_of(struct fake_device *device, unsigned number);
 void fake_context_free(struct fake_context *context);
 
@@ -289,9 +291,9 @@ void fake_events_fini(struct fake_events *events);
 void fake_events_hang_up(struct fake_events *events);
 void fake_events_add(struct fake_events *events, const struct fake_event *event);
 void fake_events_forget(struct fake_events *events, const struct fake_object *object);
-/* An asynchronous event of this object. */
+/* Raises an asynchronous event of this object. */
 void fake_event_raise(struct fake_object *object, enum ibv_event_type type);
-/* One of a port, for all contexts of the device. */
+/* Raises one of a port, for all contexts of the device. */
 void fake_event_raise_port(struct fake_device *device, enum ibv_event_type type, int port);
 
 /* --- fake_verbs_memory.c */
@@ -301,10 +303,10 @@ struct fake_span {
 	uint64_t length;
 };
 
-/* Memory of the segments, by their lkeys, with this right beside reading. Their number, or -1. */
+/* Returns the number of memory segments by their lkeys, with this right beside reading, or -1. */
 int fake_spans(struct fake_span spans[FAKE_MAX_SGE], const struct fake_pd *pd,
 	const struct ibv_sge *sges, int n, unsigned access);
-/* Memory that a peer names by an rkey; NULL: it may not. */
+/* Returns memory that a peer names by an rkey; NULL: access is not allowed. */
 uint8_t *fake_remote(
 	const struct fake_qp *qp, uint32_t rkey, uint64_t addr, uint64_t length, unsigned access);
 void fake_copy(const struct fake_span *to, int n_to, const struct fake_span *from, int n_from);
@@ -315,7 +317,7 @@ void fake_windows_forget(const struct fake_qp *qp);
 /* --- fake_verbs_cq.c */
 
 void fake_cq_add(struct fake_cq *cq, const struct fake_cqe *cqe, bool is_solicited);
-/* The QP (or SRQ) is no more; its completions go with it unless they are kept. */
+/* The QP (or SRQ) is gone; its completions go with it unless they are kept. */
 void fake_cq_forget(struct fake_cq *cq, const struct fake_object *object, bool keep);
 int fake_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int fake_req_notify_cq(struct ibv_cq *cq, int solicited_only);
@@ -329,9 +331,9 @@ void fake_recv_ring_fini(struct fake_recv_ring *ring);
 
 /* --- fake_verbs_states.c */
 
-/* To IBV_QPS_ERR or _SQE: what is queued is flushed. */
+/* Moves it to IBV_QPS_ERR or _SQE and flushes queued requests. */
 void fake_qp_fail(struct fake_qp *qp, enum ibv_qp_state state);
-/* Ends what a QP in one of these states has queued. */
+/* Ends the queued requests of a QP in one of these states. */
 void fake_qp_flush(struct fake_qp *qp);
 
 /* --- fake_verbs_post.c */
@@ -350,28 +352,28 @@ enum fake_verdict { FAKE_DONE, FAKE_RNR, FAKE_LOST };
 int fake_check_path(struct fake_device *device, const struct ibv_ah_attr *attr);
 bool fake_is_multicast(const union ibv_gid *gid);
 bool fake_is_v4(const union ibv_gid *gid);
-/* Whether anything goes from this port to that one at all. */
+/* Whether this port reaches that one at all. */
 bool fake_is_linked(const struct fake_device *a, const struct fake_verbs_port *from,
 	const struct fake_device *b, const struct fake_verbs_port *to);
-/* Lets all messages go that can. */
+/* Sends all messages that can go. */
 void fake_wire_run(void);
-/* Runs the thread, if it does not run. */
+/* Starts the thread unless it runs. */
 bool fake_wire_start(void);
-/* Ends it; called without the lock. */
+/* Ends the thread. Called without the lock. */
 void fake_wire_stop(void);
 /* How many packets of this MTU a message has. */
 uint32_t fake_packets(uint64_t length, enum ibv_mtu mtu);
-/* Ends the first send of the queue. */
+/* Completes the first send of the queue. */
 void fake_complete_send(struct fake_qp *qp, enum ibv_wc_status status);
 
 /* --- fake_verbs_responder.c */
 
-/* A request of a connected QP at its peer; `local` is the requester's memory. `ret_status` is what
- * the requester's completion says, for FAKE_DONE. */
+/* Executes a request of a connected QP at its peer; `local` is the requester's memory. `ret_status`
+ * is the requester's completion status for FAKE_DONE. */
 enum fake_verdict fake_respond(struct fake_qp *peer, struct fake_qp *from,
 	const struct fake_send *send, const struct fake_span *local, int n_local,
 	enum ibv_wc_status *ret_status);
-/* A datagram; it is dropped if nobody wants it. False: it was. */
+/* Delivers a datagram, or drops it if nobody wants it. Returns whether it was delivered. */
 bool fake_receive_datagram(struct fake_qp *peer, struct fake_qp *from, const struct fake_send *send,
 	const struct fake_span *local, int n_local);
 
@@ -379,7 +381,7 @@ bool fake_receive_datagram(struct fake_qp *peer, struct fake_qp *from, const str
 
 struct ibv_flow *fake_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
 int fake_destroy_flow(struct ibv_flow *flow);
-/* A frame of a queue pair for raw packets, of `length` bytes in these spans. */
+/* Sends a frame of a queue pair for raw packets, of `length` bytes in these spans. */
 enum ibv_wc_status fake_raw_send(
 	struct fake_qp *qp, const struct fake_span *local, int n_local, uint64_t length);
 void fake_raw_reset(void);

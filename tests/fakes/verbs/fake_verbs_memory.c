@@ -11,7 +11,7 @@
 #include "tests/fakes/cuda/fake_libcuda.h"
 #include "tests/fakes/verbs/fake_verbs_internal.h"
 
-/* The header has them as macros around its own functions. */
+/* The header has them as macros around internal functions. */
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
@@ -45,7 +45,7 @@ int ibv_dealloc_pd(struct ibv_pd *ibv)
 
 /* --- Regions */
 
-/* Whether all pages of this memory are there, as pinning finds out. */
+/* Whether all pages of this memory exist, as pinning finds out. */
 static bool is_mapped(const uint8_t *base, uint64_t length)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -61,7 +61,7 @@ static bool is_mapped(const uint8_t *base, uint64_t length)
 	return true;
 }
 
-/* Memory that the processor cannot read is that of a GPU, or of nobody. NULL: it is not pinned. */
+/* Memory that the processor cannot read is a GPU's, or nobody's. NULL: it is not pinned. */
 static uint8_t *find_memory(const struct fake_device *device, uint8_t *base, uint64_t length)
 {
 	const struct fake_cuda *cuda;
@@ -105,7 +105,7 @@ static void give_keys(struct fake_mr *mr)
 	struct fake_device *device = mr->object.device;
 
 	mr->ibv.lkey = device->next_key++ << 8;
-	/* As with most providers there is an rkey even if it opens nothing. */
+	/* As with most providers there is an rkey even without remote rights. */
 	mr->ibv.rkey = mr->ibv.lkey | UINT32_C(0x80000000);
 }
 
@@ -175,8 +175,8 @@ struct ibv_mr *ibv_reg_mr_iova2(
 			.base = addr, .length = length, .iova = iova, .access = access });
 }
 
-/* Where in its file a dma-buf begins: at its start, but of those of tests/fakes/cuda where the
- * descriptor stands. */
+/* Returns the offset of a dma-buf in its file: 0, or the descriptor's position for dma-bufs of
+ * tests/fakes/cuda. */
 static off_t dmabuf_start(int fd)
 {
 	char path[64], target[64] = "";
@@ -283,7 +283,7 @@ static uint8_t *in_region(const struct fake_mr *mr, uint64_t addr, uint64_t leng
 {
 	if (addr < mr->iova || length > mr->length || addr - mr->iova > mr->length - length)
 		return NULL;
-	/* Implicit ODP begins at address 0, where no array does. */
+	/* Implicit ODP begins at address 0, where no array can be. */
 	return (uint8_t *)((uintptr_t)mr->base + (addr - mr->iova));
 }
 
@@ -362,7 +362,7 @@ uint8_t *fake_remote(
 	return in_region(mr, addr, length);
 }
 
-/* As NICs do it, in ascending order: some watch what is written (NCCL's LL128). */
+/* Writes in ascending order as NICs do: some readers watch it (NCCL's LL128). */
 static void copy(uint8_t *to, const uint8_t *from, uint64_t length)
 {
 	uint64_t at = 0;
@@ -438,7 +438,7 @@ static void unbind(struct fake_mw *mw)
 	mw->qp = NULL;
 }
 
-/* Only windows: user space has no regions that could be invalidated. */
+/* Only windows: user space has no regions that can be invalidated. */
 bool fake_invalidate(struct fake_qp *qp, uint32_t rkey)
 {
 	struct fake_mw *mw = find_mw(qp->object.device, rkey);

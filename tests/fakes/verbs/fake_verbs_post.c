@@ -39,7 +39,7 @@ static struct fake_send *slot_of(struct fake_qp *qp, uint64_t index)
 	return &qp->sends[index % qp->init.cap.max_send_wr];
 }
 
-/* Inline data is taken now; what is wrong, as an errno value, or 0. */
+/* Takes inline data now. Returns an errno value, or 0. */
 static int set_data(const struct fake_qp *qp, struct fake_send *send, const struct ibv_sge *sges,
 	uint32_t n, bool is_inline)
 {
@@ -70,7 +70,7 @@ static int set_address(const struct fake_qp *qp, struct fake_send *send, struct 
 	return 0;
 }
 
-/* Behind the last one; the caller makes it count. */
+/* Writes behind the last one; the caller makes it count. */
 static int stage(struct fake_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct fake_send *send;
@@ -95,7 +95,7 @@ static void count(const struct ibv_send_wr *wr, bool is_ex)
 	fake_world.stats.signaled += (wr->send_flags & IBV_SEND_SIGNALED) != 0;
 }
 
-/* A QP takes sends once it can send; those of one that has failed are flushed. */
+/* A QP accepts sends once it can send. Sends of a QP that has failed are flushed. */
 static bool takes_sends(const struct fake_qp *qp)
 {
 	return qp->ibv.state != IBV_QPS_RESET && qp->ibv.state != IBV_QPS_INIT &&
@@ -150,7 +150,7 @@ static void fail_build(struct fake_qp *qp, int err)
 		qp->staged_error = err;
 }
 
-/* The next request; NULL if one before it was wrong already. */
+/* Returns the next request; NULL if an earlier one of the list was wrong. */
 static struct ibv_send_wr *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
 	struct fake_qp *qp = of_ex(ex);
@@ -174,7 +174,7 @@ static struct ibv_send_wr *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 	return send ? &send->wr : NULL;
 }
 
-/* The request that is being put together, or NULL. */
+/* The request being built, or NULL. */
 static struct fake_send *last(struct fake_qp *qp)
 {
 	if (qp->n_staged == 0)
@@ -376,7 +376,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	return err;
 }
 
-/* Operations that were not asked for stay NULL, as with providers. */
+/* Operations that were not requested stay NULL, as with providers. */
 void fake_qp_ex_init(struct fake_qp *qp, uint64_t ops)
 {
 	struct ibv_qp_ex *ex = &qp->ex;

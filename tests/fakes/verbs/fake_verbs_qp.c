@@ -314,7 +314,7 @@ int ibv_attach_mcast(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
 	is_here = find_mcast(qp, gid, lid) != NULL;
 	if (ibv->qp_type != IBV_QPT_UD || !fake_is_multicast(gid) || is_here ||
 		fake_world.live[FAKE_VERBS_MCAST] > (unsigned)max) {
-		/* Once is enough; the second time is no error. */
+		/* Attaching twice is no error and has no effect. */
 		fake_unmake(&mcast->object, 0);
 		if (is_here)
 			return 0;

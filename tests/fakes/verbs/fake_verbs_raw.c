@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libibverbs in memory: queue pairs for raw packets, flow rules, and the switch that all of
- * them are on. */
+/* The libibverbs in memory: queue pairs for raw packets, flow rules, and the switch between
+ * them. */
 #include <arpa/inet.h>
 #include <errno.h>
 
@@ -133,7 +133,7 @@ static struct parsed parse(const uint8_t *frame, size_t length)
 	return is;
 }
 
-/* Whether `n` bytes are as a rule wants them; no bytes have what nobody asks for. */
+/* Whether `n` bytes match a rule; no bytes match a rule that requires nothing. */
 static bool fits(const void *bytes, const void *value, const void *mask, size_t n)
 {
 	const uint8_t *is = bytes, *wants = value, *by = mask;
@@ -200,7 +200,7 @@ static void complete_recv(struct fake_qp *qp, uint64_t wr_id, enum ibv_wc_status
 	fake_cq_add(FAKE_OF(struct fake_cq, ibv, qp->ibv.recv_cq), &cqe, false);
 }
 
-/* To one queue pair; a receive that is wrong ends it. */
+/* Delivers to one queue pair; a bad receive ends it. */
 static void receive(struct fake_qp *qp, const uint8_t *frame, size_t length, bool is_checked)
 {
 	struct fake_span from = { (uint8_t *)(uintptr_t)frame, length }, to[FAKE_MAX_SGE];
@@ -237,7 +237,7 @@ static bool has_roce(const struct fake_verbs_port *port)
 	return false;
 }
 
-/* The rule that takes the frame away, the first of the lowest priority. */
+/* The rule that traps the frame: the first of the lowest priority. */
 static struct fake_flow *find_trap(
 	const struct fake_device *device, uint8_t port, const struct parsed *is)
 {
@@ -254,8 +254,8 @@ static struct fake_flow *find_trap(
 	return found;
 }
 
-/* At a port of a device: to all rules that do not trap, then to one that does. False: nobody took
- * it away, so the kernel has it. */
+/* Delivers at a port of a device: to all rules without a trap, then to one with. Returns false if
+ * no rule trapped it, so the kernel gets it. */
 static bool arrive(struct fake_device *device, uint8_t number, const uint8_t *frame, size_t length,
 	bool is_checked)
 {

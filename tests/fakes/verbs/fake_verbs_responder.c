@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libibverbs in memory: what a message does at the QP where it arrives. */
+/* The libibverbs in memory: the effect of a message at the QP where it arrives. */
 #include <arpa/inet.h>
 
 #include "tests/fakes/verbs/fake_verbs_internal.h"
@@ -14,7 +14,7 @@ struct request {
 
 /* --- Errors */
 
-/* A request that is refused: both QPs fail. An unreliable one is as if it had never come. */
+/* A refused request: both QPs fail. On an unreliable QP it has no effect. */
 static enum fake_verdict refuse(
 	const struct request *request, enum ibv_wc_status status, enum ibv_wc_status *ret_status)
 {
@@ -53,7 +53,7 @@ static uint64_t room_of(const struct fake_recv *recv)
 	return room;
 }
 
-/* Ends the first receive; `wc` has what is beside the numbers of WR and QP. */
+/* Completes the first receive; `wc` has the other fields. */
 static void complete_recv(struct fake_qp *qp, const struct ibv_wc *wc, bool is_solicited)
 {
 	struct fake_srq *srq = qp->ibv.srq ? FAKE_OF(struct fake_srq, ibv, qp->ibv.srq) : NULL;
@@ -71,7 +71,8 @@ static void complete_recv(struct fake_qp *qp, const struct ibv_wc *wc, bool is_s
 	fake_cq_add(FAKE_OF(struct fake_cq, ibv, qp->ibv.recv_cq), &cqe, is_solicited);
 }
 
-/* The receive is at fault, not the request: it ends, the QP with it, the requester hears. */
+/* The receive is at fault, not the request: it ends, the QP fails with it, and the requester is
+ * notified. */
 static enum fake_verdict fail_recv(const struct request *request, enum ibv_wc_status status,
 	enum ibv_wc_status theirs, enum ibv_wc_status *ret_status)
 {
@@ -111,7 +112,7 @@ static enum fake_verdict on_send(const struct request *request, enum ibv_wc_stat
 		wc.imm_data = wr->imm_data;
 	}
 	if (wr->opcode == IBV_WR_SEND_WITH_INV) {
-		/* A key that cannot be invalidated ends the receive; the requester gets nothing
+		/* A key that cannot be invalidated ends the receive. The requester receives nothing
 		 * more. */
 		if (!fake_invalidate(qp, wr->invalidate_rkey)) {
 			fail_recv(request, IBV_WC_REM_INV_REQ_ERR, IBV_WC_SUCCESS, ret_status);
@@ -262,13 +263,13 @@ static void put16(uint8_t *at, unsigned value)
 	at[1] = (uint8_t)value;
 }
 
-/* RoCE v2 over IPv4: the header is in the last 20 bytes, those before say nothing. */
+/* RoCE v2 over IPv4: the header is in the last 20 bytes; the bytes before it are undefined. */
 static void make_v4(uint8_t grh[FAKE_GRH], const struct ibv_global_route *route,
 	const union ibv_gid *from, size_t length)
 {
 	uint8_t *ip = grh + 20;
 
-	/* Bytes before an IPv4 header are not written; they may look like an IPv6 header. */
+	/* Bytes before an IPv4 header are not written and may look like an IPv6 header. */
 	memset(grh, 0x65, 20);
 	memset(ip, 0, 20);
 	ip[0] = 0x45;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libibverbs in memory: which changes of a QP's state and attributes are right. */
+/* The libibverbs in memory: the allowed changes of a QP's state and attributes. */
 #include <errno.h>
 
 #include "tests/fakes/verbs/fake_verbs_internal.h"
@@ -14,8 +14,8 @@ enum {
 	MAY_LATER = MAY | IBV_QP_CUR_STATE | IBV_QP_PATH_MIG_STATE,
 };
 
-/* InfiniBand specification, "Modify Queue Pair": what must be there, and what may. To RESET and to
- * ERR goes every QP, with nothing but its state. */
+/* InfiniBand specification, "Modify Queue Pair": required and optional attributes. Every QP may go
+ * to RESET and to ERR, with nothing but its state. */
 static const struct {
 	enum ibv_qp_state from, to;
 	int types, required, optional;
@@ -116,7 +116,7 @@ static int check_values(struct fake_qp *qp, const struct ibv_qp_attr *attr, int 
 	return fake_check_path(device, &attr->ah_attr);
 }
 
-/* The path MTU is checked against the active MTU, where rxe takes the largest one. */
+/* The path MTU is checked against the active MTU; rxe checks it against the largest one. */
 static void set_values(struct fake_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	struct ibv_qp_attr *is = &qp->attr;

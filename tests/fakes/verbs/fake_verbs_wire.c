@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libibverbs in memory: who reaches whom, the requester's side of messages, and its timers. */
+/* The libibverbs in memory: reachability, the requester's side of messages, and its timers. */
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -112,7 +112,7 @@ static bool is_same_partition(const struct fake_qp *a, const struct fake_qp *b)
 	return ((i ^ j) & 0x7fff) == 0 && (i & 0x7fff) != 0 && ((i | j) & 0x8000) != 0;
 }
 
-/* Whether `qp` can hear at all what `from` sends. */
+/* Whether `qp` can receive from `from` at all. */
 static bool can_hear(const struct fake_qp *qp, const struct fake_qp *from)
 {
 	enum ibv_qp_state state = qp->ibv.state;
@@ -123,7 +123,7 @@ static bool can_hear(const struct fake_qp *qp, const struct fake_qp *from)
 		is_same_partition(qp, from);
 }
 
-/* A connected QP hears its own peer only. */
+/* A connected QP receives from its own peer only. */
 static bool is_from_peer(const struct fake_qp *qp, const struct fake_qp *from,
 	const struct fake_verbs_port *from_port)
 {
@@ -134,7 +134,7 @@ static bool is_from_peer(const struct fake_qp *qp, const struct fake_qp *from,
 	return is_same_gid(&back->grh.dgid, &from_port->gids[path->grh.sgid_index].gid);
 }
 
-/* The QP of this number where `path` leads; NULL if the message is lost on its way. */
+/* Returns the QP of this number at the end of `path`; NULL if the message is lost on its way. */
 static struct fake_qp *find_peer(
 	const struct fake_qp *from, const struct ibv_ah_attr *path, uint32_t qp_num)
 {
@@ -197,7 +197,7 @@ static void send_datagram(struct fake_qp *qp, const struct fake_send *send,
 	const struct fake_verbs_port *from = fake_port_of(qp->object.device, qp->attr.port_num);
 	struct fake_qp *peer;
 
-	/* C10-93: a datagram above the MTU goes nowhere, and nobody is told. */
+	/* C10-93: a datagram above the MTU is dropped without notice. */
 	if (send->length <= UINT64_C(128) << from->active_mtu) {
 		peer = find_peer(qp, &send->to, send->wr.wr.ud.remote_qpn);
 		if (peer && fake_receive_datagram(peer, qp, send, local, n_local))
@@ -212,7 +212,7 @@ static bool is_read_or_atomic(enum ibv_wr_opcode opcode)
 		opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* The first send in the queue, tried. `ret_status` is its end, for FAKE_DONE. */
+/* Tries the first send of the queue. `ret_status` is its result for FAKE_DONE. */
 static enum fake_verdict try_send(
 	struct fake_qp *qp, const struct fake_send *send, enum ibv_wc_status *ret_status)
 {
@@ -272,7 +272,7 @@ static uint64_t rnr_timer_ns(unsigned code)
 	return in_10_us[code & 31] * UINT64_C(10000);
 }
 
-/* When the requester gives up, or 0 for never. */
+/* Returns when the requester gives up, or 0 for never. */
 static uint64_t deadline_ns(const struct fake_qp *qp, enum fake_blocked blocked)
 {
 	const struct fake_qp *peer;
@@ -289,7 +289,7 @@ static uint64_t deadline_ns(const struct fake_qp *qp, enum fake_blocked blocked)
 	return fake_now_ns() + wait_ns / fake_world.divisor;
 }
 
-/* The send waits, or fails if it has waited long enough: true then. */
+/* The send waits. Returns true if it has waited long enough and fails. */
 static bool wait_on(struct fake_qp *qp, enum fake_blocked blocked)
 {
 	if (qp->blocked != blocked) {
@@ -313,7 +313,7 @@ static bool fails_as_a_whole(const struct fake_qp *qp)
 	return qp->ibv.qp_type == IBV_QPT_RC || qp->ibv.qp_type == IBV_QPT_RAW_PACKET;
 }
 
-/* One send of this QP; false if none can go. */
+/* Sends one message of this QP; false if none can go. */
 static bool step(struct fake_qp *qp)
 {
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
@@ -329,7 +329,7 @@ static bool step(struct fake_qp *qp)
 	}
 	qp->blocked = FAKE_RUNS;
 	fake_world.allowed -= fake_world.is_held;
-	/* A QP that is its own peer may have failed as such. */
+	/* A QP that is its own peer may have failed as the responder. */
 	if (qp->done != index)
 		return true;
 	fake_complete_send(qp, status);
