@@ -157,7 +157,7 @@ static void close_page(const struct page_view *page)
 
 /* ---- steps */
 
-/* Most sessions begin as they should: the rest of the core is behind that. */
+/* Most sessions begin correctly, to reach the rest of the core. */
 static void say_hello(uint64_t id, enum core_session_kind kind, uint32_t flags)
 {
 	Ctl__Hello hello = CTL__HELLO__INIT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Any bytes as a frame: decoded in every way that the engine does, and what came out encoded again.
- * For libFuzzer, and for tests/unit/fuzz/test_fuzz_corpus.c, which replays corpus/decode.
+ * Decodes any bytes as a frame in every way that the engine does, and encodes the result again. For
+ * libFuzzer, and for tests/unit/fuzz/test_fuzz_corpus.c, which replays corpus/decode.
  */
 #include "tests/fuzz/fuzz_decode.h"
 
@@ -105,7 +105,8 @@ static void check_split(const struct wire_packet *packet, const uint8_t *frame)
 	same_headers(&packet->h, &split.h);
 }
 
-/* So is the frame in two parts: without a checksum it is taken or refused as the whole one. */
+/* The same for the frame in two parts: without a checksum it gives the same verdict as the whole
+ * one. */
 static void check_far(
 	const struct wire_packet *packet, enum wire_verdict whole, const uint8_t *frame, size_t len)
 {
@@ -156,7 +157,7 @@ static void check_neighbor(const uint8_t *frame, size_t len)
 	if (!neighbor_decode(&message, frame, len))
 		return;
 	require(!(message.sender_mac[0] & 1));
-	/* A probe has no sender whose family could be told, and may not carry the option. */
+	/* A probe has no sender address to give its family, and must not carry the option. */
 	if (message.request && ip_equal(&message.sender_ip, &(struct frl_ip){ { 0 } }))
 		return;
 	if (ip_is_v4(&message.sender_ip) != ip_is_v4(&message.target_ip))

@@ -188,7 +188,7 @@ static void reset(uint32_t kind)
 	const char *why = NULL;
 
 	MUST(qp_modify(&s.qp, &attr, FRL_QP_STATE, &why) == 0);
-	/* Nothing is told of what was in the queues. */
+	/* Queued requests complete without notice. */
 	MUST(s.seen[0] == s.send_cq.tail && s.seen[1] == s.recv_cq.tail);
 	s.sends.done = 0;
 	s.recvs.done = s.qp.responder.srq ? s.srq.queue.head : 0;
@@ -204,7 +204,7 @@ static void reset(uint32_t kind)
 	bring_up(states[kind & 3]);
 }
 
-/* One that is refused changes nothing. */
+/* A refused request changes nothing. */
 static void modify(const struct frl_qp_attr *attr, uint32_t mask)
 {
 	const struct qp before = s.qp;
@@ -250,7 +250,7 @@ static void change(struct script *script)
 		mask |= masks[kind >> 5];
 	if (kind & 0x10)
 		mask |= take(script, 4);
-	/* RESET has a step of its own, as it is the one that forgets. */
+	/* RESET has a step of its own, as it discards state. */
 	if (attr.state != FRL_QPS_RESET)
 		mask |= FRL_QP_STATE;
 	else
@@ -258,7 +258,7 @@ static void change(struct script *script)
 	modify(&attr, mask);
 }
 
-/* Away, back, or other rights: as the API allows it. */
+/* Removes, restores or changes rights of a region, as the API allows. */
 static void change_region(struct script *script)
 {
 	uint32_t kind = take(script, 1), i = kind % REGIONS;
@@ -357,7 +357,7 @@ static void step(struct script *script)
 	}
 }
 
-/* Packets that are to be sent until the send queue is empty. */
+/* Sends packets until the send queue is empty. */
 static uint32_t packets_left(void)
 {
 	const struct requester *r = &s.qp.requester;
@@ -373,7 +373,7 @@ static void check(void)
 	check_state();
 }
 
-/* With a peer that answers, all posted requests complete, whatever has happened before. */
+/* With a peer that answers, all posted requests complete, whatever happened before. */
 static void settle(void)
 {
 	const struct requester *r = &s.qp.requester;
@@ -416,7 +416,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check();
 	}
 	settle();
-	/* Everything comes back. */
+	/* All requests complete. */
 	if (s.qp.state != FRL_QPS_RESET)
 		modify(&error, FRL_QP_STATE);
 	check();

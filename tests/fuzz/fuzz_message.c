@@ -22,7 +22,7 @@ uint32_t script_take(struct script *script, int bytes)
 	return value;
 }
 
-/* Packed bytes are kept here: a message needs few of these. */
+/* Keeps packed bytes: a message needs few of these. */
 struct packed {
 	uint8_t bytes[16384];
 	size_t size;
@@ -59,7 +59,7 @@ static void identity_bytes(uint32_t identity, uint8_t mac[6], uint8_t nonce[16])
 	memset(nonce, (int)identity + 1, 16);
 }
 
-/* struct frl_endpoint of such a port. */
+/* A struct frl_endpoint of such a port. */
 static void endpoint_bytes(uint32_t identity, uint32_t qpn, uint8_t endpoint[ENDPOINT_BYTES])
 {
 	uint8_t *ip = endpoint + 24;
@@ -93,7 +93,7 @@ static void put_text(
 	const char *text = texts[which % (sizeof(texts) / sizeof(texts[0]))];
 
 	if (which >= 250) {
-		/* As long as it may be, and not of one byte a character. */
+		/* Has the maximum length, and characters of more than one byte. */
 		size_t size = strcmp(field->name, "text") && strcmp(field->name, "reason") ? 64
 			: which & 1                                                        ? 1024
 											   : 300;
@@ -174,7 +174,7 @@ static void put_field(
 	}
 }
 
-/* Most fields are there: a message without its uuid goes nowhere. */
+/* Most fields are set: a message without its uuid is ignored. */
 static void put_fields(struct script *script, struct packed *to,
 	const ProtobufCMessageDescriptor *descriptor, int depth)
 {

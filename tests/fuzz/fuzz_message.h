@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages of the control protocol out of a fuzzer's bytes: built by the descriptors, with values
- * that mean something to each other (few names, few numbers), so that what is behind the checks of
- * the core is reached.
+ * Builds messages of the control protocol from a fuzzer's bytes, by the descriptors. Values relate
+ * to each other (few names, few numbers), so that code behind the checks of the core is reached.
  */
 #ifndef FERRULE_TESTS_FUZZ_FUZZ_MESSAGE_H
 #define FERRULE_TESTS_FUZZ_FUZZ_MESSAGE_H
@@ -20,10 +19,10 @@ struct script {
 	const uint8_t *end;
 };
 
-/* The next bytes as a number; zeros when there are none left. */
+/* Returns the next bytes as a number; zeros after the end. */
 uint32_t script_take(struct script *script, int bytes);
 
-/* A message, or NULL where frame_unpack() refused what became of the bytes; the caller's. */
+/* Returns a message that the caller owns, or NULL if frame_unpack() refused the bytes. */
 Ctl__Envelope *message_build(struct script *script);
 /* The next bytes as the payload of a frame. */
 Ctl__Envelope *message_take(struct script *script);

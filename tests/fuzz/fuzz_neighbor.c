@@ -27,10 +27,10 @@ enum {
 	MAX_FRAME = 2048,
 	MAX_WANTED = 64,
 	HOPS = 16,
-	MAX_DELAY_MS = 8387584, /* the longest that a code can say */
+	MAX_DELAY_MS = 8387584, /* the maximum of a code */
 };
 
-/* Neighbours that may be wanted, each with a GID. */
+/* Neighbours that may be requested, each with a GID. */
 static const struct {
 	struct frl_ip ip;
 	uint8_t sgid_index;
@@ -100,7 +100,7 @@ static void start(void)
 	s.now_ns = 1000;
 }
 
-/* Makes the checksums right as far as the frame has them, so that what is behind is reached. */
+/* Corrects the checksums that the frame has, so that the code behind them is reached. */
 static void fix_checksums(uint8_t *frame, size_t len)
 {
 	size_t at = len > 13 && get_be16(frame + 12) == ETHERTYPE_VLAN ? ETH_LEN + VLAN_LEN
@@ -132,7 +132,7 @@ static void fix_checksums(uint8_t *frame, size_t len)
 	checksum_store(frame + message + 2, checksum_add(sum, frame + message, end - message));
 }
 
-/* Only the one of whom the frame speaks may have changed, and not more than was told. */
+/* Only the subject of the frame may have changed, and only as the frame says. */
 static void check_learned(
 	const struct neighbor_message *in, bool decoded, uint32_t generation_before)
 {

@@ -41,7 +41,7 @@ static bool in_elements(uint32_t id, const struct placement *p)
 	return false;
 }
 
-/* The memory was given for this: by an element of the request, or by rights to the peer. */
+/* Access was granted: by an element of the request, or by rights of the peer. */
 static void check_right(const struct placement *p, uint8_t operation, uint32_t head)
 {
 	const struct responder *r = &s.qp.responder;
@@ -106,7 +106,7 @@ static void check_atomic(const struct atomic_op *op)
 		*op->addr = op->swap_add;
 }
 
-/* The request that a response is for was in the queue, and this is its part of the bytes. */
+/* The request of a response was in the queue, and these are its bytes. */
 static void check_response(const struct wire_packet *packet, uint32_t head)
 {
 	const struct requester *r = &s.qp.requester;
@@ -196,7 +196,7 @@ static void check_pieces(const struct packet_out *out)
 		} else {
 			MUST(!out->response);
 		}
-		/* Both ends: the sanitizer sees whether it may be read. */
+		/* Reads both ends: the sanitizer checks the access. */
 		all |= piece->addr[0] | piece->addr[piece->length - 1];
 	}
 	MUST(sum == out->payload_len && (all || !all));
@@ -216,7 +216,7 @@ static void check_answer(const struct packet_out *out)
 	}
 	if (out->h.bth.opcode != OP_ACKNOWLEDGE)
 		MUST(syndrome == (AETH_ACK | AETH_CREDITS_NONE) && out->response);
-	/* On a link that tells of a dead peer, late requests are refused, too. */
+	/* A link that reports dead peers refuses late requests, too. */
 	if (s.qp.unlimited_retry)
 		return;
 	MUST(psn_diff(out->h.bth.psn, s.qp.responder.epsn) <= 0);
@@ -224,7 +224,7 @@ static void check_answer(const struct packet_out *out)
 		MUST(!psn_equal(out->h.bth.psn, s.qp.responder.epsn));
 }
 
-/* The request whose packet this is, while it is in the queue. */
+/* Returns the request of this packet while it is in the queue. */
 static const struct send_wqe *request_at(struct psn psn)
 {
 	const struct requester *r = &s.qp.requester;
@@ -271,7 +271,7 @@ static void check_request(const struct packet_out *out, const struct send_wqe *w
 		MUST(out->h.imm_data == wqe->imm_data);
 }
 
-/* As a peer, or a newer kernel, wants the segments of a message. */
+/* Cut as a peer or a newer kernel expects the segments of a message. */
 static void check_segment(const struct packet_out *out, const struct opcode_info *op)
 {
 	bool message = op->operation == OPERATION_SEND || op->operation == OPERATION_WRITE ||
@@ -314,7 +314,7 @@ void check_packet(const struct packet_out *out)
 	if (out->target)
 		MUST(out->h.deth.src_qpn == s.qp.qpn && out->target->link == 3);
 	wqe = request_at(bth->psn);
-	/* Those behind it may have failed by now, which flushes all. */
+	/* Requests behind it may have failed by now, which flushes all. */
 	MUST(wqe || !qp_sends(&s.qp));
 	if (wqe)
 		check_request(out, wqe);
@@ -361,12 +361,12 @@ static void check_requester(void)
 		MUST((uint32_t)psn_diff(r->next, r->una) == s.untold);
 		return;
 	}
-	/* READs may take as many PSNs as they need. */
+	/* READs may use as many PSNs as they need. */
 	if (!reads)
 		MUST((uint32_t)psn_diff(r->sent_end, r->una) <= r->window);
 	if (!s.qp.recovery.ack_timeout_ns)
 		return;
-	/* Unacknowledged packets have a timer, and no wait is for ever. */
+	/* Unacknowledged packets have a timer, and every wait is bounded. */
 	if (!psn_equal(r->una, r->next))
 		MUST(qp_next_deadline(&s.qp) != DEADLINE_NONE);
 	if (r->head != (r->draining ? r->stop : r->tail))

@@ -60,7 +60,7 @@ static void check_send(const struct frl_wc *wc)
 	MUST(s.qp.state == FRL_QPS_ERR || s.qp.state == FRL_QPS_SQE);
 	MUST(wc->byte_len == 0);
 	s.send_error = true;
-	/* One has failed, at most; the others are flushed. */
+	/* At most one has failed; the others are flushed. */
 	if (wc->status == FRL_WC_WR_FLUSH_ERR)
 		return;
 	MUST(!s.send_failed);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Packets that arrive, made of what the script says. */
+/* Incoming packets, made from the script. */
 #include <string.h>
 
 #include "tests/fuzz/input_state.h"
 
 enum { PAYLOAD = 20480 };
 
-/* In blocks of exactly their sizes, so that the sanitizer sees their ends. */
+/* Blocks have exactly their sizes, so that the sanitizer sees their ends. */
 static void input(struct wire_packet *packet, uint8_t opcode, bool lost)
 {
 	static const uint8_t bytes[PAYLOAD] = { 1, 2, 3, 4, [64] = 0x3f, 0x80, [256] = 0x40, 5 };

@@ -12,7 +12,7 @@ static const struct frl_ip peer_v4 = { { [10] = 0xff, [11] = 0xff, 10, 9, 0, 2 }
 static const struct frl_ip own_v6 = { { 0xfd, 9, [15] = 1 } };
 static const struct frl_ip peer_v6 = { { 0xfd, 9, [15] = 2 } };
 
-/* Properties of each region: `shift` is where it starts in its area. */
+/* Properties of each region: `shift` is its start in its area. */
 static const struct {
 	uint32_t access;
 	uint32_t shift;

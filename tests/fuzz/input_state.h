@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What tests/fuzz/fuzz_input.c plays with: a queue pair with its queues and memory, and a book of
- * what was posted and what has completed. One at a time, static. Whatever must not be aborts.
+ * The state of tests/fuzz/fuzz_input.c: a queue pair with its queues and memory, and a record of
+ * posted and completed requests. One at a time, static. Any violation aborts.
  */
 #ifndef FERRULE_TESTS_FUZZ_INPUT_STATE_H
 #define FERRULE_TESTS_FUZZ_INPUT_STATE_H
@@ -27,7 +27,7 @@ enum {
 	NOBODY = UINT32_MAX, /* no request */
 };
 
-/* The regions, by what is particular. */
+/* The regions, by their special property. */
 enum {
 	PLAIN,
 	MOVED, /* has an iova */
@@ -55,8 +55,8 @@ struct request {
 	struct frl_sge sge[FRL_MAX_SGE];
 };
 
-/* One queue's requests: that of position p is ids[p % POSITIONS], and those before `done` are told
- * of, or need no telling. */
+/* One queue's requests: the request at position p is ids[p % POSITIONS]. Requests before `done` are
+ * completed, or need no completion. */
 struct book {
 	uint32_t ids[POSITIONS];
 	uint32_t done;
@@ -106,46 +106,45 @@ extern int pds[2];
 
 /* The next bytes of the script, zeros after its end. */
 uint32_t take(struct script *script, int bytes);
-/* The path MTU, also before there is one. */
+/* The path MTU, also before it is set. */
 uint32_t mtu(void);
-/* A length near what matters, or any. */
+/* Returns a length near a boundary, or any length. */
 uint32_t take_length(struct script *script);
-/* An address in a region, mostly: from its start, or back from its end. */
+/* Returns an address, mostly in a region: relative to its start or to its end. */
 uint64_t take_address(struct script *script, unsigned region);
-/* Its key, mostly. */
+/* Mostly the region's key. */
 uint32_t take_key(struct script *script, unsigned region);
 
 /* input_setup.c */
 
-/* Everything anew, as the script's first bytes say. */
+/* Resets everything according to the script's first bytes. */
 void start(struct script *script);
 void finish(void);
-/* The address that requests use for the start of a region, and its length; or what they would be,
- * were it there. */
+/* The address that requests use for the start of a region, and its length; for a missing region the
+ * values that it would have. */
 uint64_t region_start(unsigned i);
 uint64_t region_length(unsigned i);
 void add_region(unsigned i);
-/* To that state, at most RTS; from RESET. */
+/* Moves the queue pair from RESET to that state, at most RTS. */
 void bring_up(enum frl_qp_state state);
-/* New completion queues, empty ones. */
+/* Makes new, empty completion queues. */
 void make_cqs(void);
 
 /* input_packets.c */
 
-/* Any request, or a packet that is none. */
+/* Any request, or an invalid packet. */
 void input_request(struct script *script);
-/* One that a well-behaved peer could send now: it goes on with the message that is arriving. */
+/* A request that a well-behaved peer could send now: it continues the message that is arriving. */
 void input_proper_request(struct script *script);
-/* Any answer, of any PSN near the window. */
+/* Any answer, with any PSN near the window. */
 void input_answer(struct script *script);
-/* The one that a well-behaved peer would give to what was sent: acknowledges `n` packets more than
- * one, or is the response that is missing. */
+/* The answer of a well-behaved peer: acknowledges `n` more packets, or is the missing response. */
 void input_proper_answer(uint32_t n);
 
 /* input_check.c */
 
-/* What came of a packet: placements are legal, and are carried out. `head` is where the send queue
- * started before. */
+/* Checks the result of a packet: placements are legal, and are carried out. `head` is where the
+ * send queue started before. */
 void check_placements(
 	const struct placements *placements, const struct wire_packet *packet, uint32_t head);
 /* A READ that was accepted. */
@@ -156,12 +155,12 @@ void check_packet(const struct packet_out *out);
 void check_order(const struct packet_out *last);
 /* Invariants between any two calls. */
 void check_state(void);
-/* Memory that nobody may write to is as it was. */
+/* Memory that nobody may write to is unchanged. */
 void check_untouched(void);
 
 /* input_completions.c */
 
-/* Completions since the last call: each request once, in order. */
+/* Checks completions since the last call: each request once, in order. */
 void check_completions(void);
 
 #endif
