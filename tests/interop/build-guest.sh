@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# tests/interop/build-guest.sh DIR KIND PROGRAM... [-- FILE...]: makes a Linux guest out of this
-# machine's Debian packages: DIR/kernel and DIR/initrd.gz (busybox, rxe and what it needs, the
-# ibv_*_pingpong tools, tc, the programs with their libraries, and the files, which are then in
-# /data). KIND is rxe, or pmd: then with DPDK's drivers for the NICs that QEMU emulates, and what
-# hands these over to them. Does nothing when none of what goes in has changed. Says "SKIP: why" and
-# ends with status 77 where something is missing.
+# tests/interop/build-guest.sh DIR KIND PROGRAM... [-- FILE...]: makes a Linux guest from this
+# machine's Debian packages. The result is DIR/kernel and DIR/initrd.gz: busybox, rxe and its
+# modules, the ibv_*_pingpong tools, tc, the programs with their libraries, and the files (in
+# /data). KIND is rxe or pmd. With pmd the guest also has DPDK's drivers for the NICs that QEMU
+# emulates, and the modules that pass these to user space. Does nothing when no input has changed.
+# Prints "SKIP: why" and exits with status 77 where something is missing.
 set -eu
 
 modules=(crc32_generic rdma_rxe ib_uverbs virtio_net virtio_pci 8021q)
@@ -46,8 +46,8 @@ pmd)
 	init=$here/pmd-init.sh
 	modules+=(vfio-pci vfio_iommu_type1 uio_pci_generic e1000 e1000e vmxnet3 af_packet)
 	applets+=(basename readlink sysctl mkfifo killall seq)
-	# EAL loads what is in this folder, and 150 drivers take long in a guest. glibc wants
-	# libgcc_s when a thread is cancelled.
+	# EAL loads all of this folder, and 150 drivers take long in a guest. glibc needs libgcc_s
+	# when a thread is cancelled.
 	folder=$(find "$libs/dpdk" -maxdepth 1 -name 'pmds-*' 2>/dev/null | sort -V | tail -n 1)
 	for name in bus_pci bus_vdev mempool_ring net_e1000 net_vmxnet3 net_virtio; do
 		pmds+=("$folder/librte_$name.so") # a link to the name with the version
@@ -60,7 +60,7 @@ pmd)
 	;;
 esac
 
-# The newest kernel that is here with its modules, whatever kernel this machine runs.
+# The newest kernel that is installed with its modules, whatever kernel this machine runs.
 version=
 while read -r candidate; do
 	if [ -e "/boot/vmlinuz-$candidate" ] &&
@@ -93,7 +93,7 @@ for program in "${programs[@]}"; do
 	}
 done
 
-# What goes in: SOURCE TARGET lines.
+# The contents: SOURCE TARGET lines.
 for tool in "${tools[@]}"; do
 	programs+=("$(command -v "$tool")")
 done
@@ -153,7 +153,7 @@ done
 for index in modules.order modules.builtin modules.builtin.modinfo; do
 	cp "/lib/modules/$version/$index" "$root/lib/modules/$version/"
 done
-# Links to the files that drivers are linked with: one that is loaded twice ends the program.
+# Links to the files that drivers are linked with: a library that is loaded twice ends the program.
 for file in "${pmds[@]}"; do
 	mkdir -p "$root${file%/*}"
 	ln -s "${libs#/usr}/$(readlink "$file")" "$root$file"

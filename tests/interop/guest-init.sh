@@ -5,7 +5,7 @@
 # console. Answers each with "__DONE__ STATUS". Busybox sh. From the kernel's command line:
 # ferrule.ip4=ADDRESS/LENGTH and ferrule.ip6=ADDRESS/LENGTH of eth0, ferrule.vlan=ADDRESS/LENGTH of
 # its VLAN 7, ferrule.control=ADDRESS/LENGTH of eth1, where rxe-peer listens at port ferrule.port;
-# and ferrule.rail=ADDRESS/LENGTH of eth2, where there is one, which is rxe1.
+# and ferrule.rail=ADDRESS/LENGTH of eth2, if there is one, which is rxe1.
 export PATH=/bin:/usr/bin
 
 mount -t proc proc /proc
@@ -13,7 +13,7 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 dmesg -n 1
 
-# rxe finds its CRC by name only, so modprobe does not know about it.
+# rxe finds its CRC by name only, so modprobe does not load it.
 for module in crc32_generic virtio_pci virtio_net ib_uverbs rdma_rxe 8021q sch_netem sch_ingress \
 	cls_matchall act_mirred; do
 	modprobe "$module" || echo "no module $module"
@@ -38,7 +38,7 @@ for word in $words; do
 	esac
 done
 
-# Duplicate address detection would keep the IPv6 GIDs away for seconds.
+# Duplicate address detection would delay the IPv6 GIDs for seconds.
 echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 ip link set lo up

@@ -57,13 +57,13 @@ class Machine:
             "-chardev", f"socket,id=console,fd={self.qemu_end.fileno()}",
             "-serial", "chardev:console", "-kernel", os.path.join(self.folder, "kernel"),
             "-initrd", os.path.join(self.folder, "initrd.gz"), "-append",
-            # Without a processor for a moment the guest would take its timer for broken, and end.
+            # A guest without a processor for a moment would take its timer for broken, and end.
             f"console=ttyS0 quiet panic=-1 no_timer_check {append}"]
 
     def start(self):
         """Boots it (again, after stop()); wait_booted() waits for it."""
         self.lines = queue.Queue()
-        # Not standard input and output: QEMU's devices write there too.
+        # Not standard input and output: QEMU's devices write to them, too.
         self.console, self.qemu_end = socket.socketpair()
         with self.qemu_end:
             self.process = subprocess.Popen(
@@ -99,7 +99,7 @@ class Machine:
     def wait_booted(self):
         if self._wait(r"__READY__", BOOT_SECONDS)[1]:
             return
-        # With what QEMU says.
+        # Includes the output of QEMU.
         with open(self.log.name, encoding="utf-8", errors="replace") as log:
             raise RuntimeError("the guest does not boot:\n" + log.read()[-2000:])
 
@@ -150,7 +150,7 @@ class Guest(Machine):
             taps.append(self.rail)
             append += f" ferrule.rail=10.9.80.{number}/24"
         command = self.qemu(400, append)
-        # Frames as they are: no checksum or segment left to the other end.
+        # Frames as they are: no checksum or segmentation offload.
         for index, tap in enumerate(taps):
             command += [
                 "-netdev", f"tap,id=n{index},ifname={tap},script=no,downscript=no,vnet_hdr=off",

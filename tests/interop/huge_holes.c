@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * huge-holes N: leaves N huge pages of 2 MiB free, of which no two lie together, and holds what is
- * in between until it is killed. So many of them have to be free: 2 N and a few. For guests, where
- * it runs as root.
+ * huge-holes N: leaves N huge pages of 2 MiB free, no two of them adjacent, and holds the pages in
+ * between until it is killed. It needs 2 N free huge pages and a few more. For guests, where it
+ * runs as root.
  */
 #include <fcntl.h>
 #include <stdint.h>

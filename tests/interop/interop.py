@@ -167,8 +167,8 @@ def against_itself(options, runner):
         pairs = [(one, two)]
         runner.run(rows_data.rows(pairs))
         runner.run(rows_errors.rows(pairs))
-        # rxe takes the acknowledgement of a SEND that it had sent again, which rxe gives the PSN
-        # of an atomic behind it, for the answer to the atomic.
+        # rxe takes the acknowledgement of a retransmitted SEND for the answer to the atomic behind
+        # it, as rxe gives the SEND the PSN of that atomic.
         runner.run(rows_loss.rows(pairs + [(two, one)], guests[0], atomics=False))
     finally:
         for guest in guests:

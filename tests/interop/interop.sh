@@ -9,10 +9,10 @@
 #
 # interop.sh [--only REGEX] [--repeat N] [--dump FILE] [--verbose] [--calibrate]: only rows whose
 # name matches; more than once; a pcap of the packets; Ferrule's counters; rxe against rxe in two
-# guests, to see that what is expected of rxe is what it does. Needs root for the taps: they, and
-# all processes, are in namespaces that end with the test. FRL_INTEROP_DIR, FRL_BIN: build folders
-# of tests/interop and tools, from meson. Skipped with status 77 and the reason where something
-# is missing, but never with CI=true: there it must run.
+# guests, to see that rxe behaves as the rows expect. Needs root for the taps: they, and all
+# processes, are in namespaces that end with the test. FRL_INTEROP_DIR, FRL_BIN: build folders of
+# tests/interop and examples, from meson. Skipped with status 77 and the reason where something is
+# missing, but never with CI=true: there it must run.
 # shellcheck source=tests/interop/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -25,8 +25,8 @@ for program in "$build/ferrule-peer" "$bin/ferrule-pingpong"; do
 done
 guest=$build/guest
 build_guest "$guest" rxe "$build/rxe-peer"
-# It goes before what else runs on the machine, where nice does not say that this is not allowed: of
-# unreliable connections nothing may be lost while a side does not get a processor.
+# The test has precedence over other work of the machine if nice allows it: unreliable connections
+# must lose nothing while a side gets no processor.
 first=()
 [ -n "$(nice -n -10 true 2>&1)" ] || first=(nice -n -10)
 in_namespaces "${first[@]}" python3 -B "$here/interop.py" --guest "$guest" \

@@ -9,7 +9,7 @@ import time
 from link import Failure
 
 SECONDS = 300  # catches hangs
-# The same algorithms every time. What two ranks of one host do is to go by the NIC as well.
+# The same algorithms every time. Traffic between two ranks of one host must use the NIC as well.
 SETTINGS = {"FRL_TUNER_CACHE": "", "FRL_TUNER_COSTS": "default", "FRL_SHM": "0"}
 RESULT = re.compile(r"^ +\d+ +\d+ +float32 .*$", re.MULTILINE)  # a line of ferrule-bench
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# What the tests with a guest share: what they need, and namespaces that end with them.
+# Functions that the tests with a guest share: requirements, and namespaces that end with the test.
 set -eu
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -37,8 +37,8 @@ build_guest() {
 	}
 }
 
-# in_namespaces COMMAND...: a signal for the script ends everything there; unshare itself does not
-# listen. Ends with the command's status.
+# in_namespaces COMMAND...: a signal for the script ends everything inside; unshare itself ignores
+# it. Returns the command's status.
 in_namespaces() {
 	"${namespaces[@]}" "$@" &
 	pid=$!

@@ -148,8 +148,8 @@ class Link:
     def rts(self, end):
         more = {}
         if self.kind == p.RC:
-            # Either end may get no processor for seconds: retries go on for a minute at least.
-            # On verbs devices Ferrule asks for six, which come after the same time each.
+            # Either end may get no processor for seconds: retries go on for a minute at least. On
+            # verbs devices Ferrule asks for six retries, at equal intervals.
             patient = 18
             if end.peer.backend == "verbs":
                 patient = self.options.get("verbs_timeout", 21)
@@ -226,7 +226,7 @@ def message(link, opcode, size, seed, pieces=1, flags=0):
     consumes = opcode in (p.SEND, p.SEND_IMM, p.WRITE_IMM)
     with_imm = opcode in (p.SEND_IMM, p.WRITE_IMM)
     sender, receiver = (passive, active) if opcode == p.READ else (active, passive)
-    # A peer's memory is one piece, whatever the side that asks has.
+    # A peer's memory is one piece, whatever the requester has.
     source = split(SOURCE + seed % 13, size, 1 if opcode == p.READ else pieces)
     one = opcode in (p.WRITE, p.WRITE_IMM)
     target = split(TARGET + seed % 11, size, 1 if one else pieces)

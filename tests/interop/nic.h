@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the peer program needs of verbs, so that one program runs over libibverbs (nic_verbs.c) and
+ * The verbs that the peer program needs, so that one program runs over libibverbs (nic_verbs.c) and
  * over Ferrule (nic_ferrule.c). All numbers (opcodes, flags, states, masks, statuses) are those of
- * libibverbs; path MTUs are in bytes. Everything returns 0 or a count, or a negative errno; objects
+ * libibverbs; path MTUs are in bytes. Functions return 0 or a count, or a negative errno; objects
  * are opaque to the program. One device a process, one thread.
  */
 #ifndef INTEROP_NIC_H
@@ -119,7 +119,7 @@ uint32_t nic_qp_num(void *qp);
 int nic_qp_modify(void *qp, const struct nic_qp_attr *attr, unsigned mask);
 int nic_qp_state(void *qp);
 
-/* Datagrams to the multicast group come to the queue pair as well. */
+/* Datagrams to the multicast group arrive at the queue pair as well. */
 int nic_qp_attach(void *qp, const uint8_t gid[NIC_GID_SIZE]);
 
 int nic_ah_create(const struct nic_ah_attr *attr, void **ret_ah);
@@ -129,7 +129,7 @@ int nic_post_send(void *qp, const struct nic_send_wr *wr);
 int nic_post_recv(void *qp, const struct nic_recv_wr *wr);
 int nic_post_srq_recv(void *srq, const struct nic_recv_wr *wr);
 
-/* The next asynchronous event's type, or -EAGAIN when none came in time. */
+/* Returns the next asynchronous event's type, or -EAGAIN if none came in time. */
 int nic_async_event(int timeout_ms);
 
 /* Writes a line of counters, "name=value ...". */

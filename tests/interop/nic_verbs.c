@@ -333,8 +333,8 @@ int nic_qp_state(void *qp)
 	return err ? -err : (int)attr.qp_state;
 }
 
-/* Verbs attach to a group, but what the IP stack has not joined it drops: who uses verbs without
- * rdma_cm has to do that as well. Returns the socket that has joined. */
+/* Verbs attach to a group, but the IP stack drops packets of groups that it has not joined. A user
+ * of verbs without rdma_cm must join, too. Returns the socket that has joined. */
 static int join(const uint8_t gid[NIC_GID_SIZE])
 {
 	struct sockaddr_in6 addr = { .sin6_family = AF_INET6 };
@@ -443,7 +443,7 @@ int nic_post_send(void *qp, const struct nic_send_wr *from)
 		wr.wr.rdma.rkey = from->rkey;
 	}
 	err = -ibv_post_send(qp, &wr, &bad);
-	/* The next bind is looked up by the key that the window has until then. */
+	/* The next bind is looked up by the window's key before it. */
 	if (!err && from->opcode == IBV_WR_BIND_MW)
 		wr.bind_mw.mw->rkey = from->bind_rkey;
 	return err;

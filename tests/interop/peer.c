@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The peer program's frame: a TCP connection at a time, a line at a time. */
+/* The main loop of the peer program: one TCP connection at a time, one line at a time. */
 #include "tests/interop/peer.h"
 
 #include <arpa/inet.h>
@@ -133,7 +133,7 @@ static int listen_at(const char *port)
 	return fd;
 }
 
-/* Until the driver hangs up. */
+/* Runs until the driver hangs up. */
 static int serve(int listener)
 {
 	static char text[MAX_LINE];
@@ -172,7 +172,7 @@ int main(int argc, char **argv)
 			argv[0]);
 		return 2;
 	}
-	/* Pages of its own, so that a stray access next to it is seen. */
+	/* Pages of its own, so that a stray access next to it faults. */
 	arena = mmap(NULL, ARENA_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (arena == MAP_FAILED)
 		return 1;

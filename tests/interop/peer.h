@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The peer program: one end of an interop test, told what to do line by line. A line is a command
- * and its arguments ("post_send qp=0 op=2 sge=0:64:1"); the answer is one line, "ok NAME=VALUE..."
- * or "error ERRNO TEXT". The scenarios, with what both ends are expected to say, are the driver's.
+ * The peer program: one end of an interop test, controlled line by line. A line is a command and
+ * its arguments ("post_send qp=0 op=2 sge=0:64:1"). The answer is one line, "ok NAME=VALUE..." or
+ * "error ERRNO TEXT". The driver holds the scenarios and the expected answers of both ends.
  */
 #ifndef INTEROP_PEER_H
 #define INTEROP_PEER_H
@@ -17,7 +17,7 @@ enum {
 	MAX_LINE = 65536,
 };
 
-/* A line cut up: the command and its arguments. */
+/* A parsed line: the command and its arguments. */
 struct line {
 	const char *command;
 	struct {
@@ -26,11 +26,11 @@ struct line {
 	int n_args;
 };
 
-/* The value of an argument, or what to take when it is not there. */
+/* Returns the value of an argument, or the default if it is missing. */
 uint64_t arg_number(const struct line *line, const char *name, uint64_t otherwise);
 const char *arg_text(const struct line *line, const char *name);
 
-/* What kinds of objects there are, in the order in which they can be destroyed. */
+/* The kinds of objects, in an order in which they can be destroyed. */
 enum kind {
 	KIND_QP,
 	KIND_AH,
@@ -41,10 +41,10 @@ enum kind {
 	KINDS,
 };
 
-/* Adds to the answer. */
+/* Appends to the answer. */
 void answer(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Memory: fill, check, get and put. Objects: everything else. Each returns 0 or -errno, or
+/* Memory: fill, check, get and put. Objects: all other commands. Each returns 0 or -errno, or
  * UNKNOWN_COMMAND. */
 enum { UNKNOWN_COMMAND = 1 };
 
@@ -54,9 +54,9 @@ int memory_command(const struct line *line);
 int object_command(const struct line *line);
 int work_command(const struct line *line);
 
-/* The object that an argument names, or NULL. */
+/* Returns the object that an argument names, or NULL. */
 void *object_from(const struct line *line, const char *name, enum kind kind);
-/* The memory region `number` and the address, in its address space, of arena[offset]. */
+/* Returns the memory region `number` and the address, in its address space, of arena[offset]. */
 void *region(unsigned number, uint64_t offset, uint64_t *ret_addr);
 
 #endif

@@ -5,7 +5,7 @@ import ipaddress
 import socket
 import time
 
-# Numbers of verbs, which both backends have.
+# Numbers of verbs, the same in both backends.
 GSI, RC, UC, UD = 1, 2, 3, 4
 WRITE, WRITE_IMM, SEND, SEND_IMM, READ, CMP_SWAP, FETCH_ADD, LOCAL_INV, BIND_MW, \
     SEND_INV = range(10)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The peer program's commands about memory: patterns are written and verified where they lie. */
+/* The peer program's commands about memory: patterns are written and verified in place. */
 #include "tests/interop/peer.h"
 
 #include <errno.h>
@@ -8,13 +8,14 @@
 
 uint8_t *arena;
 
-/* Byte `i` of a pattern: no two offsets that differ by a path MTU or a power of two look alike. */
+/* Byte `i` of a pattern. Offsets that differ by a path MTU or a power of two have different
+ * bytes. */
 static uint8_t pattern(uint32_t seed, uint64_t i)
 {
 	return (uint8_t)(seed + i * 7 + (i >> 8) * 13 + (i >> 16) * 29);
 }
 
-/* arena[off], if `len` bytes are there. */
+/* Returns arena[off] if `len` bytes are there. */
 static uint8_t *span(const struct line *line, uint64_t *ret_len)
 {
 	uint64_t off = arg_number(line, "off", 0), len = arg_number(line, "len", 0);
@@ -25,7 +26,7 @@ static uint8_t *span(const struct line *line, uint64_t *ret_len)
 	return arena + off;
 }
 
-/* `from`: the pattern's byte that comes first. */
+/* `from`: the index of the pattern's first byte. */
 static int fill(uint8_t *at, uint64_t len, uint32_t seed, uint64_t from)
 {
 	for (uint64_t i = 0; i < len; i++)
@@ -33,7 +34,7 @@ static int fill(uint8_t *at, uint64_t len, uint32_t seed, uint64_t from)
 	return 0;
 }
 
-/* Where it differs first, -1: nowhere. */
+/* Returns where it first differs; -1: nowhere. */
 static int check(const uint8_t *at, uint64_t len, uint32_t seed, uint64_t from)
 {
 	long long bad = -1;

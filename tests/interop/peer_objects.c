@@ -31,7 +31,7 @@ static int (*const destroy_object[KINDS])(void *object) = {
 static void *objects[KINDS][MAX_OBJECTS];
 static uint64_t mr_shift[MAX_OBJECTS]; /* address in the region's space, minus the offset */
 
-/* Where the next object of a kind goes; MAX_OBJECTS: nowhere. */
+/* Returns the index for the next object of a kind; MAX_OBJECTS: there is none. */
 static unsigned free_number(enum kind kind)
 {
 	unsigned i = 0;
@@ -170,7 +170,7 @@ static int destroy(const struct line *line)
 	return -EINVAL;
 }
 
-/* Everything goes, and the memory is as new. */
+/* Destroys all objects and clears the memory. */
 static int reset(void)
 {
 	int result = 0;
@@ -192,7 +192,7 @@ static int reset(void)
 	return result;
 }
 
-/* An argument of "modify", and the bit of the mask that it stands for. */
+/* An argument of "modify", and its bit of the mask. */
 static const struct {
 	const char *name;
 	unsigned bit;

@@ -62,7 +62,7 @@ static int post_send(const struct line *line)
 	if (wr.bind_mw)
 		wr.bind_mr = region((unsigned)arg_number(line, "mr", 0),
 			arg_number(line, "bind_off", 0), &wr.bind_addr);
-	/* A key that is spoiled on purpose. */
+	/* A deliberately invalid key. */
 	if (arg_text(line, "lkey") && wr.n_sge > 0)
 		wr.sge[0].lkey = (uint32_t)arg_number(line, "lkey", 0);
 	return nic_post_send(qp, &wr);
@@ -87,7 +87,7 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Waits for `n` completions; answers with those that came in time. */
+/* Waits for `n` completions. Answers with the ones that came in time. */
 static int poll_cq(const struct line *line)
 {
 	void *cq = object_from(line, "cq", KIND_CQ);

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# /init of a guest with a NIC that DPDK drives, at 00:10.0. The one at 00:11.0 is the kernel's: it
+# /init of a guest with a NIC that DPDK drives, at 00:10.0. The kernel drives the one at 00:11.0: it
 # has ferrule.control=ADDRESS/LENGTH of the kernel's command line, and ferruled listens there. Then
-# the guest runs the lines that arrive on the serial console, and answers each with
-# "__DONE__ STATUS". Busybox sh.
+# the guest runs the lines that arrive on the serial console, and answers each with "__DONE__
+# STATUS". Busybox sh.
 export PATH=/bin:/usr/bin HOME=/tmp
 nic=0000:00:10.0
 
@@ -26,13 +26,13 @@ interface_of() {
 	done
 }
 
-# bind DRIVER: gives the NIC to a driver. Says which one has it then.
+# bind DRIVER: binds the NIC to a driver. Prints which one has it then.
 bind() {
 	echo "$1" >/sys/bus/pci/devices/$nic/driver_override
 	[ ! -e /sys/bus/pci/devices/$nic/driver ] ||
 		echo $nic >/sys/bus/pci/devices/$nic/driver/unbind
 	modprobe "$1"
-	# Nothing asks for this one by itself.
+	# Nothing loads this module automatically.
 	[ "$1" != vfio-pci ] || modprobe vfio_iommu_type1 allow_unsafe_interrupts=1
 	echo $nic >/sys/bus/pci/drivers_probe
 	basename "$(readlink /sys/bus/pci/devices/$nic/driver)"
@@ -48,7 +48,7 @@ rxe_on() {
 	modprobe ib_uverbs && modprobe rdma_rxe && rdma link add rxe0 type rxe netdev "$data"
 }
 
-# huge N: N huge pages of 2 MiB are free, of which no two lie together.
+# huge N: frees N huge pages of 2 MiB, no two of them adjacent.
 huge() {
 	echo $((2 * $1)) >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
 	huge-holes "$1" >/tmp/huge &

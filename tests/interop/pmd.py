@@ -61,7 +61,7 @@ def run_rows(options, runner, guests, rxe):
         peer.close()
         rows_pmd.free_nic(guest, "ferrule-peer")
     runner.run(rows_pmd.program_rows(guests, options))
-    # Frames of a capture that is still written may be cut.
+    # The last frame of a capture in progress may be cut.
     guests[0].ask_monitor("object-del", id="capture")
     runner.run([("every ICRC of the first guest's capture", check_capture,
                  (capture, options.build))])

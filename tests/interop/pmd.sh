@@ -10,7 +10,7 @@
 #	[ guests 1 and 2: 00:11.0, the kernel's, 10.9.200.1 and .2 ]--taps--bridge cpu, 10.9.200.254
 #
 # pmd.sh MODEL virtual|physical [--only REGEX]: a NIC of pmd_guest.py, by virtual addresses (VFIO
-# and an IOMMU) or by physical ones (uio_pci_generic and huge pages that do not lie together). Needs
+# and an IOMMU) or by physical ones (uio_pci_generic and huge pages that are not adjacent). Needs
 # root for the taps: they, and all processes, are in namespaces that end with the test. FRL_BUILD:
 # the build folder. Skipped with status 77 and the reason where something is missing.
 # shellcheck source=tests/interop/lib.sh
@@ -31,7 +31,7 @@ done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 data=$(cd "$here/../../examples/data" && pwd)
-# In the build folder, so that tests make them once; by turns, as they may begin together.
+# In the build folder, so that tests make them once. A lock orders tests that begin together.
 exec 9>"$interop/guest-pmd.lock"
 flock 9
 build_guest "$interop/guest-pmd" pmd "${programs[@]}" -- "$data"/rank[01].safetensors

@@ -9,7 +9,7 @@ from link import Failure, expect
 
 SECONDS = 180
 
-# What hardware, or rxe, does not have: the reasons are in the tests.
+# Features that hardware or rxe lacks; the tests print the reasons.
 SKIPPED = {
     "api": ["bad_memory:0", "failure:3"] + [f"reduce_on_receive:{i}" for i in range(4)],
     "api_connect": [
@@ -33,7 +33,7 @@ SKIPPED = {
     "api_verbs": ["full:0", "limits_of_software:0"],
 }
 
-# Tests that are about the software device alone, or need no device.
+# Tests of the software device alone, or without a device.
 NOT_HERE = {
     "api_endpoint": "it needs no device", "api_ethernet": "it is about the DPDK driver",
     "api_fork": "a child does not use its parent's hardware",

@@ -64,7 +64,7 @@ def flags(active, passive):
     message(link, p.WRITE, 63, 4, flags=p.INLINE)
     a, b = link.active, link.passive
     b.post(("fill", {"off": SOURCE, "len": 30000, "seed": 9}), b.recv(1, [(TARGET, 30000)]))
-    # What the READ brings is sent back at once: only behind a fence is it there by then.
+    # The data of the READ is sent back at once: only a fence guarantees that it is there by then.
     a.post(a.send(1, p.READ, [(TARGET, 30000)], **link.remote(SOURCE)),
            a.send(2, p.SEND, [(TARGET, 30000)], p.SIGNALED | p.FENCE))
     done = a.poll_send(2)
@@ -101,7 +101,7 @@ def solicited(active, passive):
     a.post(a.send(2, p.SEND, [(SOURCE, 8)], p.SIGNALED | p.SOLICITED))
     expect("events after a solicited SEND", b.peer.cq_events(b.rcq), 1)
     expect("receives", [wc.id for wc in b.poll_recv(2)], [1, 2])
-    # Asked for any completion, an unsolicited one counts.
+    # After a request for any completion, an unsolicited one raises the event.
     b.peer.call("arm", cq=b.rcq, solicited=0)
     b.post(b.recv(3, [(TARGET, 64)]))
     a.post(a.send(3, p.SEND, [(SOURCE, 8)]))
@@ -131,7 +131,7 @@ def atomics(active, passive, name):
     expect("final value", hex(b.peer.number("get64", "value", off=at, len=8)), hex(value))
     for off in (at - 8, at + 8):
         expect("bytes around", b.peer.number("same", "bad", off=off, len=8, value=0xee), -1)
-    # More outstanding than the peer has resources for: they wait for one another.
+    # More READs outstanding than the peer has resources for: they wait for one another.
     count = 20
     a.post(*[a.send(i, p.FETCH_ADD, [(SOURCE + 8 * i, 8)], compare_add=1, **link.remote(at))
              for i in range(count)])
@@ -265,7 +265,7 @@ def multicast(active, passive, name, group, other):
                       rqkey=QKEY))
     expect("completions", [(wc.id, wc.status) for wc in a.poll_send(4)],
            [(i, p.SUCCESS) for i in range(4)])
-    # The last datagram is one to the group: those before it have been dropped when it is there.
+    # The last datagram goes to the group: when it arrives, those before it have been dropped.
     got = b.poll_recv(2) + b.poll_recv(1, ms=300)
     expect("receives", [(wc.id, wc.status, wc.imm, wc.len) for wc in got],
            [(0, p.SUCCESS, 1, 340), (1, p.SUCCESS, 3, 340)])

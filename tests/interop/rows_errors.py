@@ -196,7 +196,7 @@ def drained(active, passive):
     a, b = link.active, link.passive
     a.post(("set", {"off": SOURCE, "len": 200000, "value": 1}),
            a.send(1, p.WRITE, [(SOURCE, 200000)], **link.remote(TARGET)))
-    # What has not been started would wait as well.
+    # A request that has not been started would wait as well.
     for _ in range(1000):
         if b.peer.number("same", "bad", off=TARGET, len=1, value=1) < 0:
             break

@@ -120,7 +120,7 @@ def large(active, passive, **options):
 
 
 def mix(active, passive, both=False, count=192, mtu=1024, atomics=True, late=False, **options):
-    # What is lost is not repeatable anyway; the seed says which operations there were.
+    # Losses are not repeatable; the seed selects the operations.
     seed = random.getrandbits(32)
     rng = random.Random(seed)
     link = Link(active, passive, mtu=mtu, **options)
@@ -152,7 +152,7 @@ def until_nothing_comes(link, count):
         b.post(b.recv(number, [(2 * (1 << 20) + number * 4096, 4096)]))
         a.post(a.send(number, p.SEND_IMM, [(1 << 20, 8)], imm=number))
         expect("status", [wc.status for wc in a.poll_send()], [p.SUCCESS])
-        # A second is enough mostly; where it is not, the next message comes behind this one.
+        # A second is mostly enough. Otherwise the next message arrives behind this one.
         while came := b.poll_recv(ms=1000):
             if came[0].imm >= count:
                 return got
@@ -186,7 +186,7 @@ def unreliable(active, passive):
 
 
 TC = "/usr/bin/tc"
-# What arrives at eth0 goes by way of ifb0, since netem is for what leaves an interface.
+# Packets that arrive at eth0 pass through ifb0, since netem works on leaving packets.
 ARRIVING = (f"{TC} qdisc add dev eth0 handle ffff: ingress && {TC} filter add dev eth0 "
             "parent ffff: matchall action mirred egress redirect dev ifb0 && ip link set ifb0 up")
 UNDISTURBED = f"{TC} qdisc del dev eth0 root; {TC} qdisc del dev eth0 ingress; " \

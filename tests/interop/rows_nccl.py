@@ -23,7 +23,7 @@ INSIDE = "verbs:rxe0"
 PSNS, MTU = 1 << 24, 4096
 CUT_AFTER = 12 << 20  # bytes; at most 4 MiB are under way
 
-# Of each version, and of two rails. The guest is slow: what costs most is left to others.
+# A few of each version, and of two rails. The guest is slow: other tests have the costly rows.
 NEWEST = ("properties reload window events group ll128 race truncated abort abort-send abort-recv "
           "killed-send killed-recv")
 OLDEST = "properties self window ll abort-recv killed-recv"
@@ -35,7 +35,7 @@ SENTENCE = re.compile(
     r" WARN .*NET/Ferrule : (sending to|receiving from) nccl-harness \(process \d+ on \w+, "
     r"10\.9\.\d+\.\d+\) over \S+, QP 0x[0-9a-f]+ to QP 0x[0-9a-f]+, "
     r"(?:sent up to|unacknowledged from|expecting) PSN (\d+): (.*)$", re.MULTILINE)
-# The side that is left, and what it says of the other.
+# The surviving side, and its message about the other one.
 REASONS = {
     "abort-send": ("receiving from", "the peer has closed the connection"),
     "abort-recv": ("sending to", "the peer has closed the connection"),
@@ -171,8 +171,8 @@ def cut(hosts):
         pair.process.kill()
     expect("exit statuses", statuses, (1, 1))
     sent = says(said[0], "pipeline", "sending to", "retries exhausted")
-    # The sender closes its connection and ends at once, as soon as its plugin has told it. Whether
-    # its control thread has still sent the word is chance; otherwise its daemon sees it end.
+    # The sender closes its connection and ends as soon as its plugin reports completion. Its
+    # control thread may or may not have sent the reason; otherwise its daemon sees the process end.
     expected = says(said[1], "pipeline", "receiving from", "the peer has closed the connection",
                     "has ended")
     apart_by = (sent - expected + PSNS // 2) % PSNS - PSNS // 2

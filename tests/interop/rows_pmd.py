@@ -192,9 +192,9 @@ def program_rows(guests, options):
     yield "allreduce of the example's gradients", gradients, (guests, options)
     yield "no link from the start", without_link, (one, two)
     if options.model == "virtio-packed":
-        # QEMU 7.2 drops what is sent without a link, and counts one chain less under way each time
-        # (virtqueue_packed_drop_all(); "inuse" of x-query-virtio-queue-status is -1). After that
-        # it takes nothing from the ring any more.
+        # QEMU 7.2 drops packets that are sent without a link, and decrements its count of chains
+        # under way each time (virtqueue_packed_drop_all(); "inuse" of x-query-virtio-queue-status
+        # is -1). After that it takes nothing from the ring any more.
         print("skipped a link that comes back: QEMU's packed rings do not", flush=True)
     else:
         yield "a link that comes back", link_comes_back, (one, two)

@@ -12,7 +12,7 @@ IP = "10.9.0.1/24"
 BENCH = "--op allreduce --min 256K --max 256K --iters 0"
 REPEAT = 60
 # For jobs that lose their only rail: nothing else ends one whose requests rxe does not complete
-# (docs/design/testing-processes.md). Its end is accepted in any way. A job that must succeed has
+# (docs/design/testing-processes.md). Any end of such a job is accepted. A job that must succeed has
 # no such limit.
 TIMEOUT = {"FRL_COLL_TIMEOUT_S": "60"}
 ADVICE = {

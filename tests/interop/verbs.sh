@@ -9,7 +9,7 @@
 #	[        ferruled 10.9.2.2       ]--tap ctl2---[ ferruled 10.9.2.1           ]
 #
 # verbs.sh [--only REGEX]: only rows whose name matches. FRL_BUILD: the build folder, from meson.
-# Skipped and failing as interop.sh, which says what is needed.
+# Requirements, skipping and failing are as in interop.sh.
 # shellcheck source=tests/interop/lib.sh
 . "$(dirname "$0")/lib.sh"
 
