@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NCCL's net plugin ABI, versions 6 to 12, as the caller sees it: what the harness calls plugins
- * by, and what its own socket plugin is made of. Written from NCCL's interface and not from nccl/,
- * which has declarations of its own: a mistake in the one is seen against the other. Order, types
- * and sizes are the contract; every pointer here is called or filled by code of other people.
+ * NCCL's net plugin ABI, versions 6 to 12, as the caller sees it: the harness calls plugins by it,
+ * and its own socket plugin implements it. Written from NCCL's interface and not from nccl/, which
+ * has declarations of its own: so a mistake in one shows against the other. Order, types and sizes
+ * are the contract; other people's code calls or fills every pointer here.
  */
 #ifndef TESTS_NCCL_ABI_H
 #define TESTS_NCCL_ABI_H
@@ -52,16 +52,15 @@ enum nccl_profiler_call {
 	NCCL_PROFILE_UPDATE_AND_STOP,
 };
 
-/* What irecv finds in *request when completion may be left out: the data has flags of its own. */
+/* The value of *request for irecv if completion may be left out: the data has flags of its own. */
 #define NCCL_OPTIONAL_RECV_COMPLETION ((void *)0x1)
-/* The largest message that NCCL asks for, by version 9's properties and by older tables. */
+/* The largest message that NCCL sends, by version 9's properties and by older tables. */
 #define NCCL_MAX_NET_BYTES     (1ull << 40)
 #define NCCL_MAX_NET_BYTES_OLD (1ull << 30)
 
-/* The id that comes with an event is a kind of network, shifted by 16, and the version of what
- * `data` is; the type is 1 in both: ncclProfilerNetIbDescr_v1_t (a queue pair's request) and
- * ncclProfilerNetSockDescr_v1_t. Profilers skip those of
- * other networks. */
+/* The id of an event is a kind of network, shifted by 16, and the version of `data`. The type is 1
+ * in both: ncclProfilerNetIbDescr_v1_t (a queue pair's request) and ncclProfilerNetSockDescr_v1_t.
+ * Profilers skip events of other networks. */
 enum { NCCL_NET_TYPE_IB = 1, NCCL_NET_TYPE_SOCKET = 2 };
 
 struct nccl_ib_event_v1 {
@@ -97,7 +96,8 @@ struct nccl_device_handle {
 };
 static_assert(sizeof(struct nccl_device_handle) == 32, "ncclNetDeviceHandle_v7_t");
 
-/* What kernels see of receives that they unpack; of 16 slots, which connections take in turn. */
+/* The kernels' view of receives that they unpack: one of 16 slots, which connections take in
+ * turn. */
 enum {
 	NCCL_DEVICE_UNPACK = 1,
 	NCCL_DEVICE_UNPACK_VERSION = 0x7,
@@ -118,7 +118,7 @@ struct nccl_unpack_meta {
 };
 static_assert(sizeof(struct nccl_unpack_meta) == 524416, "netUnpackMeta");
 
-/* Of addresses as the GPU has them. */
+/* Addresses as the GPU has them. */
 struct nccl_unpack_handle {
 	uint64_t meta;
 	uint64_t bounce;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Traffic as NCCL's rings make it, of host memory, through two plugins in turns: eight channels,
- * each with slices of 1 MiB, four in flight, all driven by one progress thread a side, or with
- * --sets by one thread for each of several communicators. Two processes a run. Prints bandwidth and
- * what it cost: seconds of processor a GB of the two processes together, and of the whole machine
- * (a kernel works for sockets outside of processes). A progress thread never sleeps, as NCCL's does
- * not: of the processes' cost most is its time. With --latency small messages instead, one at a
- * time (latency.h).
+ * Measures traffic as NCCL's rings make it, of host memory, through two plugins in turns. There are
+ * eight channels, each with slices of 1 MiB, four in flight, all driven by one progress thread a
+ * side, or with --sets by one thread for each of several communicators. Two processes a run. Prints
+ * bandwidth and its cost: processor seconds a GB of the two processes together, and of the whole
+ * machine (for sockets the kernel also works outside of processes). A progress thread never sleeps,
+ * as in NCCL: most of the processes' cost is its time. With --latency small messages instead, one
+ * at a time (latency.h).
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ struct options {
 	const char *json;
 };
 
-/* What the processes of a run found out; shared with them. */
+/* The results of a run, in memory shared with its processes. */
 struct outcome_of_run {
 	double seconds[2];
 	double cpu[2];
@@ -84,7 +84,7 @@ static double cpu_seconds(void)
 		(double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 
-/* Of all processors, since the start: all but idle, iowait and stolen time. */
+/* Of all processors, since the start: everything but idle, iowait and stolen time. */
 static double machine_seconds(void)
 {
 	unsigned long long user, nice, system, idle, iowait, irq, softirq;
@@ -101,7 +101,7 @@ static double machine_seconds(void)
 	return seconds;
 }
 
-/* One step of a channel: posts, or tests the oldest. Whether something happened. */
+/* One step of a channel: posts, or tests the oldest request. Returns whether there was progress. */
 static bool step(struct side *side, unsigned int index, struct channel *channel, unsigned int total)
 {
 	unsigned int slot = channel->posted % o.in_flight;
@@ -202,7 +202,7 @@ static void measure(struct side *side, struct set *sets)
 		shared->machine = machine_seconds() - machine;
 }
 
-/* Of the devices that there are each set uses the next one. */
+/* Each set uses the next one of the devices. */
 static void open_set(struct side *side, struct plugin *net, struct set *set, unsigned int number)
 {
 	struct side own = *side;
@@ -260,7 +260,7 @@ static void run_side(struct side *side)
 	plugin_close(&net);
 }
 
-/* The end of what the plugin said. */
+/* The end of the plugin's log. */
 static void show_log(void)
 {
 	char text[4000];

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # bench.sh [options]: traffic as of NCCL's rings, of host memory, through libnccl-net-ferrule.so and
-# through plain TCP sockets as NCCL's Socket transport uses them by default, in turns: bandwidth,
-# processor seconds a GB, how long small messages take, and the ratios, as markdown. Both on the
-# same path: two processes of this host (local), or two network namespaces (veth). Numbers from a
-# busy machine mean nothing; the load is printed.
-#
+# through plain TCP sockets as NCCL's Socket transport uses them by default, in turns. Prints
+# bandwidth, processor seconds a GB, the latency of small messages, and the ratios, as markdown.
+# Both use the same path: two processes of this host (local), or two network namespaces (veth).
+# Numbers from a busy machine mean nothing; the load is printed.
 #	--build FOLDER  the build (default: build)
 #	--paths LIST    of local,veth (both)
 #	--what LIST     of bandwidth,latency (both)
@@ -57,7 +56,7 @@ for file in "$bench" "${plugins[@]}"; do
 done
 [ -z "$json" ] || mkdir -p "$json"
 
-# measure PATH OPTION...: its tables.
+# measure PATH OPTION...: prints its tables.
 measure() {
 	local path=$1 kind extra load
 	shift

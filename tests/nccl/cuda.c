@@ -36,7 +36,7 @@ static struct {
 		REQUIRE(!cuda_, "%s gave CUDA error %d", #call, cuda_); \
 	} while (0)
 
-/* What is left with the driver when the process ends is then the plugin's. */
+/* Anything that is left with the driver when the process ends is then the plugin's. */
 static void let_go(void)
 {
 	cuda.cuDevicePrimaryCtxRelease(cuda.device);

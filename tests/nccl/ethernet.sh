@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # ethernet.sh HARNESS PLUGIN PER-MILLE [HARNESS-OPTION|ROW]...: rows of the harness on
-# libnccl-net-ferrule.so over Ethernet, between two network namespaces. So many frames of a thousand
-# get lost, as many come twice and as many late; or with `acks` acknowledgements get lost alone, and
-# all packets have to be of a traffic class that is given by --traffic-class. FRL_NCCL_WIRE is where
-# nccl-lossy-wire is.
+# libnccl-net-ferrule.so over Ethernet, between two network namespaces. PER-MILLE frames of a
+# thousand are lost, as many come twice and as many late. With `acks` only acknowledgements are
+# lost, and all packets must be of the traffic class that --traffic-class gives. FRL_NCCL_WIRE is
+# the path of nccl-lossy-wire.
 harness=$1
 plugin=$2
 bad=$3
@@ -37,7 +37,7 @@ if [ "$bad" != 0 ]; then
 fi
 [ "$status" -eq 0 ] || fail "rows of the harness"
 
-# set_speed MBIT: of the tap t0 in $a, as `ethtool -s` does (ETHTOOL_SSET).
+# set_speed MBIT: sets the speed of the tap t0 in $a, as `ethtool -s` does (ETHTOOL_SSET).
 set_speed() {
 	ip netns exec "$a" python3 -c '
 import ctypes, fcntl, socket, struct, sys
@@ -48,8 +48,8 @@ request = struct.pack("<16sQ16x", b"t0", ctypes.addressof(command))
 fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8946, request)' "$1"
 }
 
-# The speed of a leased port is that of its link, and not the 10 Gbit/s that NCCL assumes where none
-# is told.
+# The speed of a leased port is that of its link, and not the 10 Gbit/s that NCCL assumes without
+# one.
 if [ "$bad" = 0 ]; then
 	ip -n "$a" tuntap add dev t0 mode tap 2>"$temp/tap" ||
 		skip "cannot make a tap: $(tr '\n' ' ' <"$temp/tap")"
@@ -63,7 +63,7 @@ if [ "$bad" = 0 ]; then
 			fail "the speed of the first port of $2"
 	}
 	first_speed 40000 fabric:taps
-	# Of several ports none is opened for it, as it may be for another process.
+	# With several ports none is opened to ask its speed, as it may be another process's.
 	first_speed 10000 'fabric:taps;packet:t0 ip=10.9.0.9/24'
 	first_speed 40000 'packet:t0 ip=10.9.0.9/24;fabric:taps'
 fi

@@ -15,7 +15,7 @@ keep_settings='FERRULE_.*|FRL_.*|FAKE_.*'
 
 [ -r "$plugin" ] || skip "$plugin is not built"
 
-# has_sent BYTES: the sender has, since $before.
+# has_sent BYTES: whether the sender has sent them since $before.
 has_sent() {
 	[ $(($(bytes_sent) - before)) -ge "$1" ]
 }
@@ -35,7 +35,7 @@ start() {
 	started+=("$process")
 }
 
-# cut TIMEOUT: start, and in the middle of the message the link of its sender goes down. Sometimes
+# cut TIMEOUT: starts a message and takes the link of its sender down in the middle of it. Sometimes
 # the kernel takes longer for that than the message, as others change its network as well.
 cut() {
 	local try
@@ -51,7 +51,7 @@ cut() {
 	fail "the message was always sent before the link was down"
 }
 
-# end STATUS: it ends with that status.
+# end STATUS: the message ends with that status.
 end() {
 	local status=0
 	wait_until ended "$process" || fail "it goes on when the link is down"

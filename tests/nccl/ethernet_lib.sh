@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Two hosts on this machine, for what runs over Ethernet; after tests/system/lib.sh.
-#
+# Two hosts on this machine, for tests over Ethernet. Source it after tests/system/lib.sh.
 #	[ $a: 10.9.2.1, daemon ] c0 ------------- veth ------------- c0 [ $b: 10.9.2.2, daemon ]
 #	[ $a: 10.9.1.1         ] e0 -- veth, or a wire that loses -- e0 [ $b: 10.9.1.2         ]
 #
@@ -21,8 +20,8 @@ remove_hosts() {
 	ip netns del "$w" 2>/dev/null || true
 }
 
-# make_hosts PER-MILLE: frames of e0 that are lost (and as many doubled and late); 0: a plain veth;
-# `acks`: nothing but acknowledgements is lost.
+# make_hosts PER-MILLE: the share of frames on e0 that are lost (and as many doubled and late); 0: a
+# plain veth; `acks`: only acknowledgements are lost.
 make_hosts() {
 	local bad=$1 name i=1
 	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
@@ -36,7 +35,7 @@ make_hosts() {
 	if [ "$bad" = 0 ]; then
 		ip link add e0 netns "$a" type veth peer name e0 netns "$b"
 	else
-		# The wire wants packets as they are on a wire.
+		# The wire program needs packets as they are on a wire, without offloads.
 		port=net_af_packet0,iface=e0
 		ip link add e0 netns "$a" type veth peer name wa netns "$w"
 		ip link add e0 netns "$b" type veth peer name wb netns "$w"
@@ -51,7 +50,7 @@ make_hosts() {
 			"$name" "$i" 'keepalive_ms = 60000; hello_ms = 60000;' >"$temp/$name.conf"
 		echo 'fabrics = ( { name = "taps"; ports = ( "packet:t0" );' \
 			'addresses = [ "10.1.3.1-10.1.3.2/24" ]; } );' >>"$temp/$name.conf"
-		# Daemons whose sockets share a folder would be taken for one.
+		# Two daemons whose sockets share a folder would be one host.
 		mkdir "$temp/$name"
 		start_daemon "$temp/$name/sock" ip netns exec "$name" "$ferruled" \
 			--config "$temp/$name.conf"
@@ -70,7 +69,7 @@ start_wire() {
 	wait_until grep -q ready "$temp/wire" || skip "no lossy wire: $(cat "$temp/wire")"
 }
 
-# Ends the wire; what it did is then in $wire_did. (A subshell could not wait for it.)
+# Ends the wire and sets $wire_did to its counts. (A subshell could not wait for it.)
 end_wire() {
 	kill "$wire_process"
 	wait "$wire_process" || true
@@ -78,7 +77,7 @@ end_wire() {
 	wire_did=$(tail -n 1 "$temp/wire")
 }
 
-# The options of nccl-harness and nccl-bench that put the sides there.
+# The options of nccl-harness and nccl-bench that place the sides on the two hosts.
 host_options() {
 	local i name
 	echo "--netns $a,$b"
@@ -90,7 +89,7 @@ host_options() {
 	done
 }
 
-# ferrule_devices I: what FERRULE_DEVICES is on host I, 0 or 1.
+# ferrule_devices I: the value of FERRULE_DEVICES on host I, 0 or 1.
 ferrule_devices() {
 	echo "$port ip=10.1.1.$(($1 + 1))/24"
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What NCCL's proxy does with a net plugin, row by row, without NCCL and without a GPU. Loads the
+ * Calls a net plugin as NCCL's proxy does, row by row, without NCCL and without a GPU. Loads the
  * plugin by path; each row runs in processes of its own, under a deadline. `--list` lists rows.
  */
 #include <errno.h>
@@ -18,7 +18,7 @@
 static const struct row *const tables[] = { setup_rows, data_rows, group_rows, flag_rows,
 	thread_rows, fault_rows, life_rows, end_rows, tuner_rows, unpack_rows, share_rows };
 
-/* How long a call may take; sanitizers make a device's start, which is in the first, slow. */
+/* The limit of a call. Sanitizers make the start of a device slow, which is in the first call. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SLOW_MS 30000
 #else
@@ -264,7 +264,7 @@ static bool read_options(struct options *o, int argc, char **argv)
 			return false;
 	if (optind >= argc)
 		return false;
-	/* By a whole path: dlopen looks for names in other places. */
+	/* Needs a whole path: dlopen searches for plain names in other places. */
 	o->setup.path = realpath(argv[optind], o->path) ? o->path : argv[optind];
 	o->names = argv + optind + 1;
 	o->n_names = argc - optind - 1;
@@ -303,7 +303,7 @@ int main(int argc, char **argv)
 	}
 	runner_init();
 	o.setup.log_fd = memfd_create("nccl-harness-log", MFD_CLOEXEC);
-	/* All processes write behind each other, also after it has been emptied. */
+	/* All processes append, also after the file has been truncated. */
 	fcntl(o.setup.log_fd, F_SETFL, O_APPEND);
 	if (!o.versions)
 		o.versions = 1;

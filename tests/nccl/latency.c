@@ -51,7 +51,7 @@ static void post_receive(struct ends *ends)
 			&tag, &ends->in.mr, NULL, request));
 }
 
-/* The oldest send that has not been over. */
+/* The oldest send that is not done. */
 static void test_send(struct ends *ends)
 {
 	int done = 0;
@@ -62,7 +62,7 @@ static void test_send(struct ends *ends)
 	ends->tested += done ? 1 : 0;
 }
 
-/* Whoever waits tests all that is under way, as NCCL does: a send may wait for its receive. */
+/* The waiting side tests all requests, as NCCL does: a send may wait for its receive. */
 static void receive(struct ends *ends)
 {
 	void *request = ends->receives[ends->received++ % 2];
@@ -110,7 +110,7 @@ static void ping(struct ends *ends, enum latency_posted posted, bool is_last)
 	receive(ends);
 }
 
-/* As long as the second side waited for its message after it had posted. */
+/* The time for which the second side waited for its message after it had posted. */
 static uint64_t pong(struct ends *ends, enum latency_posted posted, bool is_last)
 {
 	uint64_t start_ns = now_ns();

@@ -22,7 +22,7 @@ enum latency_posted {
 	LATENCY_POSTED,
 };
 
-/* Medians, in microseconds: half a round trip; of POSTED_LATE the wait. */
+/* Medians, in microseconds: half a round trip, or the wait with POSTED_LATE. */
 struct latency {
 	double us[LATENCY_SIZES][LATENCY_POSTED];
 };
@@ -31,9 +31,9 @@ struct latency {
 void latency_init(void);
 /* A side's process. */
 void latency_side(struct side *side);
-/* What the last two sides found out. */
+/* The results of the last two sides. */
 void latency_take(struct latency *ret);
-/* The medians of `n` runs of each of two plugins, and their ratio. */
+/* Prints the medians of `n` runs of each of two plugins, and their ratio. */
 void latency_print(const struct latency *const runs[2], unsigned int n, char names[2][64]);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A bad cable, where the kernel has no netem: joins two interfaces of a network namespace through
- * packet sockets, and loses frames on the way, gives some twice and some a place later; or loses
- * acknowledgements alone, and never two of a direction in a row. Runs until it is ended; says on
- * standard output when it has begun, and at SIGTERM what it did, and how many packets of RoCE it
- * saw of each traffic class.
+ * A bad cable, for kernels without netem: joins two interfaces of a network namespace through
+ * packet sockets. It loses frames, doubles some and delivers some a place later. Or it loses
+ * acknowledgements alone, never two of a direction in a row. It prints when it has begun. At
+ * SIGTERM it prints its counts, and how many packets of RoCE it saw of each traffic class.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,7 +32,7 @@ enum {
 struct end {
 	int fd;
 	bool has_lost; /* the last acknowledgement */
-	/* A frame that is given a place later. */
+	/* A frame that is delivered a place later. */
 	uint8_t held[FRAME];
 	ssize_t held_size;
 };
@@ -68,7 +67,7 @@ static int open_end(const char *interface)
 
 	if (fd < 0 || !address.sll_ifindex)
 		return -1;
-	/* Its own frames are none that came. */
+	/* The socket's own frames do not count as received. */
 	if (setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof(one)) ||
 		setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof(all)) ||
 		bind(fd, (struct sockaddr *)&address, sizeof(address)))
@@ -80,14 +79,14 @@ static int open_end(const char *interface)
 
 static void give(struct end *to, const uint8_t *frame, ssize_t size)
 {
-	/* A full queue is one more way to lose it. */
+	/* A full queue loses the frame, too. */
 	if (send(to->fd, frame, (size_t)size, 0) == size)
 		n_passed++;
 	else
 		n_lost++;
 }
 
-/* The opcode of a packet of RoCE over IPv4 without options, which is counted; or -1. */
+/* Counts a packet of RoCE over IPv4 without options and returns its opcode, or -1. */
 static int look_at(const uint8_t *frame, ssize_t size)
 {
 	const uint8_t *ip = frame + ETH_HLEN, *udp = ip + 20, *bth = udp + 8;

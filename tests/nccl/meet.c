@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See runner.h: the sides of a row are on two machines. */
+/* The sides of a row on two machines; see runner.h. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -10,10 +10,10 @@
 
 #include "tests/nccl/runner.h"
 
-/* The other side's machine may be slow, and its last row is over somewhat later. */
+/* The other side's machine may be slow and end its last row later. */
 enum { PATIENCE_S = 60, AGAIN_US = 50000 };
 
-/* What a side is about to run. */
+/* The row that a side is about to run. */
 struct greeting {
 	char row[32];
 	int version;
@@ -67,7 +67,7 @@ static int open_place(const char *place, bool listens)
 
 bool meet_prepare(struct setup *setup)
 {
-	/* The receiver's side is asked. */
+	/* The receiver's side listens. */
 	if (setup->own_side == 1)
 		setup->meeting = open_place(setup->meet, true);
 	return setup->own_side != 1 || setup->meeting >= 0;
@@ -85,7 +85,7 @@ static int reach(const struct setup *setup)
 	return fd;
 }
 
-/* Within PATIENCE_S: accept() and recv() on `fd`, or 0: for ever. */
+/* Sets a limit of PATIENCE_S for accept() and recv() on `fd`, or 0: none. */
 static void limit(int fd, int seconds)
 {
 	const struct timeval wait = { .tv_sec = seconds };

@@ -86,7 +86,7 @@ void slots_register(struct slots *slots, struct side *side, void *comm)
 {
 	void *device_mr;
 
-	/* With NCCL_NET_GDR_READ=0 what is sent is in memory of the host. */
+	/* With NCCL_NET_GDR_READ=0 send buffers are in memory of the host. */
 	if (slots->gpu && side->net->unpacks && !unpack_has_handle(comm))
 		slots_leave_gpu(slots);
 	if (slots->gpu && !(side->properties.pointers & NCCL_POINTER_CUDA)) {
@@ -144,7 +144,7 @@ void slot_poison(struct slots *slots, unsigned int index)
 	pattern_fill(slot_at(slots, index), slots->stride - GUARD_BYTES, POISON_KEY + index);
 }
 
-/* The poison is one pattern from the slot's start on, so its tail is compared word by word. */
+/* The poison is one pattern from the slot's start on, so its tail is compared by words. */
 void slot_check(const struct slots *slots, unsigned int index, size_t from, const char *when)
 {
 	const uint8_t *slot = slot_at(slots, index);

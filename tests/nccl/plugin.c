@@ -25,7 +25,8 @@ const char *const plugin_call_name[N_CALLS] = {
 
 int plugin_traffic_class = -1;
 
-/* Before version 11 NCCL initialises a plugin once in a process, whatever the communicators. */
+/* Before version 11 NCCL initialises a plugin once in a process, however many communicators there
+ * are. */
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 static const void *initialised;
 
@@ -57,7 +58,7 @@ enum plugin_call plugin_slowest(const struct plugin *p, uint64_t *ret_ns)
 	return slowest;
 }
 
-/* The entries that all tables have under the same name and with the same arguments. */
+/* The entries with the same name and arguments in all tables. */
 #define TAKE_COMMON(p, t)                                                                    \
 	do {                                                                                 \
 		(p)->name = (t)->name;                                                       \
@@ -146,7 +147,7 @@ bool plugin_stays(const char *path)
 	return library;
 }
 
-/* NCCL calls these one after the other, whatever the number of its communicators' threads. */
+/* NCCL serialises these calls, whatever the number of its communicators' threads. */
 static pthread_mutex_t calm = PTHREAD_MUTEX_INITIALIZER;
 
 static int init_once(struct plugin *p, nccl_logger log, nccl_profiler profiler)
@@ -171,13 +172,13 @@ static int init_once(struct plugin *p, nccl_logger log, nccl_profiler profiler)
 
 bool plugin_has_no_tuner, plugin_splits, plugin_is_on_one_host;
 
-/* From a parent's number to that of the communicator that is split off. */
+/* Maps a parent's number to that of the communicator that is split off. */
 #define SPLIT_OFF ((uint64_t)1 << 32)
 
-/* Of one communicator more. A plugin without tuner is fine. */
+/* Of one more communicator. A plugin without tuner is allowed. */
 static int begin_tuner(struct plugin *p, uint64_t comm_id, nccl_logger log)
 {
-	/* NCCL 2.20 takes table v8, too, and knows no tuner that can exclude. */
+	/* NCCL 2.20 takes table v8, too, and has no tuner that can exclude. */
 	if (plugin_has_no_tuner || p->version < 9)
 		return NCCL_SUCCESS;
 	for (unsigned int i = 0; i < PLUGIN_MAX_TUNERS; i++) {
@@ -243,7 +244,7 @@ int plugin_finalize(struct plugin *p, void *context)
 	return result;
 }
 
-/* The fields that all versions have. */
+/* The fields that all versions share. */
 #define COPY_PROPERTIES(to, from)                     \
 	do {                                          \
 		(to)->name = (from).name;             \
@@ -272,7 +273,7 @@ int plugin_finalize(struct plugin *p, void *context)
 		(to)->max_coll_bytes = (from).max_coll_bytes;                       \
 	} while (0)
 
-/* A version's own struct, and memory behind it that is none of the plugin's. */
+/* A version's own struct, and memory behind it that the plugin must not touch. */
 #define GUARDED(type)               \
 	struct {                    \
 		struct type is;     \
@@ -287,7 +288,7 @@ static bool is_rubbish(const uint8_t *guard, size_t size)
 	return true;
 }
 
-/* Filled with rubbish first: what a plugin leaves out is then seen, and what it writes too much. */
+/* Filled with garbage first, to find fields that a plugin omits, and writes behind the struct. */
 #define ASK(p, table, dev, to)                                                         \
 	(memset(&(to), 0x5a, sizeof(to)), (p)->table->get_properties((dev), &(to).is)) \
 		? NCCL_INTERNAL_ERROR                                                  \
@@ -382,7 +383,7 @@ int plugin_listen(struct plugin *p, void *context, int dev, void *handle, void *
 	return result;
 }
 
-/* A host plugin leaves no device handle, whatever NCCL hands it. */
+/* A host plugin sets no device handle, whatever NCCL passes. */
 static int without_device(int result, const struct nccl_device_handle *device)
 {
 	return result == NCCL_SUCCESS && device ? NCCL_INVALID_USAGE : result;
@@ -409,7 +410,7 @@ int plugin_connect(struct plugin *p, void *context, int dev, void *handle, void 
 	return without_device(result, device);
 }
 
-/* NCCL's own object is offered, as often as it takes; it is never freed, nor given anew. */
+/* Offers NCCL's own object as often as the plugin takes it; it is never freed or replaced. */
 static struct nccl_device_handle *offer(const struct plugin *p)
 {
 	static struct nccl_device_handle offered = { .device_type = NCCL_DEVICE_UNPACK,
@@ -418,7 +419,7 @@ static struct nccl_device_handle *offer(const struct plugin *p)
 	return p->unpacks ? &offered : NULL;
 }
 
-/* It is left alone while there is no connection; then the plugin's own is there, or none. */
+/* Without a connection the handle stays NCCL's. With one it is the plugin's, or NULL. */
 static int with_device(
 	int result, const struct plugin *p, void *comm, const struct nccl_device_handle *device)
 {

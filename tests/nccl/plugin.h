@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A net plugin as NCCL uses it: loaded by path, its newest table (or a forced version) brought to
- * one form. What the versions lack is done as NCCL's own adapters do it: an old table's init runs
- * once in a process, sizes are capped, the hint of an optional completion is taken away.
+ * A net plugin as NCCL uses it: loaded by path, its newest table (or a chosen version) converted to
+ * one form. Features that an older version lacks are added as NCCL's own adapters add them: an old
+ * table's init runs once in a process, sizes are capped, the hint of an optional completion is
+ * removed.
  *
- * Every call is timed; `plugin_slowest` says which took longest, as none of them may block.
- * Threads: as NCCL's rules have it (calls on one comm's requests from one thread); the timing is
- * safe from all.
+ * Every call is timed, as none may block; `plugin_slowest` returns the slowest. Threads: NCCL's
+ * rules apply (calls on one comm's requests from one thread). The timing is safe from all threads.
  */
 #ifndef TESTS_NCCL_PLUGIN_H
 #define TESTS_NCCL_PLUGIN_H
@@ -45,7 +45,7 @@ struct plugin {
 		const struct nccl_net_v11 *v11;
 		const struct nccl_net_v12 *v12;
 	};
-	/* What has the same form in all versions. */
+	/* The part with the same form in all versions. */
 	int (*devices)(int *n);
 	int (*reg_mr_dmabuf)(
 		void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mr);
@@ -62,33 +62,33 @@ struct plugin {
 	_Atomic uint64_t slowest_ns[N_CALLS];
 };
 
-/* Of the configuration that init and connect get; -1: none. */
+/* The traffic class in the configuration for init and connect; -1: none. */
 extern int plugin_traffic_class;
 
 /*
- * NCCL loads the tuner of the plugin's file behind each init, before it connects (2.22 on, where
+ * NCCL loads the tuner of the plugin's file after each init, before it connects (2.22 on, where
  * connections are made when they are first used), unless this is set.
  */
 extern bool plugin_has_no_tuner;
-/* ncclCommSplit(), and the parent is destroyed: the child has a tuner of its own and goes on by the
- * parent's context of the network's (ncclNetInitFromParent() of src/plugin/net.cc, v2.30.3). */
+/* ncclCommSplit(), then the parent is destroyed: the child has a tuner of its own and continues
+ * with the parent's network context (ncclNetInitFromParent() of src/plugin/net.cc, v2.30.3). */
 extern bool plugin_splits;
-/* All ranks are on one host, and have to use the network (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE). */
+/* All ranks are on one host and must use the network (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE). */
 extern bool plugin_is_on_one_host;
 
 /* Nanoseconds of the monotonic clock. */
 uint64_t now_ns(void);
 
 /*
- * Opens PATH as NCCL does and takes the table of VERSION, or the newest (0). Returns NULL, or what
- * went wrong. plugin_close drops the library; the struct can be loaded into again.
+ * Opens PATH as NCCL does and takes the table of VERSION, or the newest (0). Returns NULL, or the
+ * reason of a failure. plugin_close drops the library; the struct can then be used again.
  */
 const char *plugin_load(struct plugin *p, const char *path, int version);
 void plugin_close(struct plugin *p);
-/* It is still loaded. */
+/* Whether the library is still loaded. */
 bool plugin_stays(const char *path);
 
-/* For each: nccl_result. `context` is NULL up to version 10. */
+/* Each returns an nccl_result. `context` is NULL up to version 10. */
 int plugin_init(struct plugin *p, void **context, nccl_logger log, nccl_profiler profiler);
 int plugin_finalize(struct plugin *p, void *context);
 int plugin_properties(struct plugin *p, int dev, struct nccl_properties_v12 *properties);
@@ -103,18 +103,19 @@ int plugin_irecv(struct plugin *p, void *comm, int n, void **data, size_t *sizes
 int plugin_flush(
 	struct plugin *p, void *comm, int n, void **data, int *sizes, void **mrs, void **request);
 int plugin_test(struct plugin *p, void *request, int *done, int *sizes);
-/* The GPU has what came with a receive that is done: NCCL says so if the plugin has an entry. */
+/* Reports that the GPU has the data of a completed receive, as NCCL does if the plugin has an
+ * entry. */
 int plugin_consumed(struct plugin *p, void *comm, int n, void *request);
 int plugin_close_send(struct plugin *p, void *comm);
 int plugin_close_recv(struct plugin *p, void *comm);
 int plugin_close_listen(struct plugin *p, void *comm);
-/* NCCL_INVALID_USAGE where the version or the plugin has no such entry. */
+/* Returns NCCL_INVALID_USAGE if the version or the plugin has no such entry. */
 int plugin_make_virtual(struct plugin *p, int *dev, const int *devices, int n);
 int plugin_set_attributes(struct plugin *p, void *context, struct nccl_net_attributes *attributes);
 bool plugin_has_virtual(const struct plugin *p);
 bool plugin_has_attributes(const struct plugin *p);
 
-/* The call that took longest, and for how long. */
+/* Returns the slowest call and its time. */
 enum plugin_call plugin_slowest(const struct plugin *p, uint64_t *ret_ns);
 
 #endif

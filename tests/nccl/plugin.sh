@@ -3,8 +3,9 @@
 #
 # plugin.sh HARNESS PLUGIN [HARNESS-OPTION|ROW]...: rows of the harness on libnccl-net-ferrule.so,
 # over the local fabric or FERRULE_DEVICES, with a control daemon of the test's own. A sender or
-# receiver that died is to be noticed, and the line in the log to say all that docs/guide/nccl.md
-# has of it. NO_KERNELS instead of HARNESS: a build without kernels, which the rows need.
+# receiver that died must be noticed, and the line in the log must have all fields that
+# docs/guide/nccl.md names. NO_KERNELS instead of HARNESS: a build without kernels, which the rows
+# need.
 harness=$1
 plugin=$2
 shift 2
@@ -36,7 +37,7 @@ failure='(sending to|receiving from) nccl-harness[^ ]* \(process [0-9]+ on [^,]+
 failure+=' over [^,]+, QP 0x[1-9a-f][0-9a-f]* to QP 0x[1-9a-f][0-9a-f]*,'
 failure+=' (unacknowledged from|sent up to|expecting) PSN [0-9]+: [a-z].*[a-z]'
 expected=("failure=$failure" maxRecvs=8 regIsGlobal=1)
-# As documented; what is not there has none.
+# Expected as documented. Fields that do not apply are absent.
 case $FERRULE_DEVICES in
 local*) expected+=(speed=100000 latency=0) ;;
 esac

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# real.sh REAL-NCCL PLUGIN NAME: NCCL takes the plugin, by its own log; skipped where NCCL gets no
-# further than its bootstrap, as without a GPU.
+# real.sh REAL-NCCL PLUGIN NAME: NCCL loads the plugin, according to its own log. Skipped if NCCL
+# gets no further than its bootstrap, as without a GPU.
 set -eu
 
 log=$(mktemp)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NCCL itself, as far as it goes without a GPU. `real-nccl PLUGIN.so` makes a unique id (NCCL's
- * bootstrap), loads the plugin into the process as NCCL does, beside NCCL and what it brings, and
- * then begins a communicator. NCCL asks CUDA for its device before it looks at net plugins, so
- * without a driver the communicator ends there, and the program says so (status 77). With one it
- * has a rank of its own, and NCCL's log has to say that it took the plugin.
+ * NCCL itself, as far as it runs without a GPU. `real-nccl PLUGIN.so` makes a unique id (NCCL's
+ * bootstrap), loads the plugin into the process as NCCL does, beside NCCL and its libraries, and
+ * then begins a communicator. NCCL asks CUDA for its device before it looks at net plugins. Without
+ * a driver the communicator ends there, and the program says so (status 77). With one it has a rank
+ * of its own, and NCCL's log must say that it took the plugin.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 static void log_line(
 	int level, unsigned long flags, const char *file, int line, const char *format, ...)
 {
-	/* It is NCCL's log that counts here. */
+	/* The test reads NCCL's log. */
 }
 
 static int fail(const char *what, const char *why)
@@ -27,7 +27,7 @@ static int fail(const char *what, const char *why)
 	return 1;
 }
 
-/* Loaded, initialised and dropped: NCCL's own libraries are in the process already. */
+/* Loads, initialises and drops it while NCCL's own libraries are in the process. */
 static const char *load_beside_nccl(const char *path)
 {
 	static char text[64];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What rows of the harness are made of. A row is a function that runs in a process of its own
- * (solo), or two: one that sends and one that receives (pair), each in a process of its own, or
- * both in threads of one. Each side does as NCCL does: the thread that runs `side_run` is its
- * "service" thread (listen, connect, accept, registration, close), and the row's function runs in
- * a second one, "progress" (isend, irecv, test, flush). A row ends with a return, or with fail()
- * or skip(), which end the process.
+ * The parts of the harness' rows. A row is a function that runs in a process of its own (solo), or
+ * two: one that sends and one that receives (pair). These run in processes of their own, or both in
+ * threads of one. Each side does as NCCL does: the thread that runs `side_run` is its "service"
+ * thread (listen, connect, accept, registration, close). The row's function runs in a second
+ * thread, "progress" (isend, irecv, test, flush). A row ends with a return, or with fail() or
+ * skip(), which end the process.
  */
 #ifndef TESTS_NCCL_ROW_H
 #define TESTS_NCCL_ROW_H
@@ -30,7 +30,7 @@ enum row_flags {
 	ROW_GPU = 1 << 8,     /* also with slots on a GPU */
 };
 
-/* How a run is set up; filled by harness.c and bench.c. */
+/* The set-up of a run, filled by harness.c and bench.c. */
 struct setup {
 	const char *path;
 	int version; /* 0: the newest */
@@ -45,7 +45,7 @@ struct setup {
 	int meeting; /* the socket there */
 	bool is_verbose;
 	int traffic_class;                  /* for NCCL's configuration; -1: none */
-	unsigned int slow_ms;               /* calls that take longer are taken to block */
+	unsigned int slow_ms;               /* calls that take longer count as blocking */
 	unsigned int dead_s;                /* within which a peer that died is noticed */
 	const char *expected[MAX_EXPECTED]; /* NAME=VALUE, see expected() */
 	unsigned int n_expected;
@@ -59,8 +59,8 @@ struct report {
 	int version;
 };
 
-/* Slots, each between guards, all one registration. Aligned to 128 bytes. With --mem cuda they are
- * on a GPU, and `memory` is what the processor sees of them: see slot_give() and slot_take(). */
+/* Slots, each between guards, all in one registration. Aligned to 128 bytes. With --mem cuda they
+ * are on a GPU, and `memory` is the processor's copy: see slot_give() and slot_take(). */
 struct slots {
 	uint8_t *memory;
 	uint8_t *gpu; /* or NULL */
@@ -84,7 +84,7 @@ struct side {
 	void *comms[MAX_COMMS];
 	struct nccl_properties_v12 properties;
 	_Atomic bool is_finished; /* the progress thread has */
-	/* What requests in flight refer to: unmapped and freed (it is malloc's) after the close. */
+	/* Memory of requests in flight, of malloc(): unmapped and freed after the close. */
 	struct slots *left;
 };
 
@@ -115,7 +115,7 @@ extern const struct row share_rows[];
 
 extern struct report *report;
 
-/* Ends the process: the row has failed, or says why it does not apply. */
+/* Ends the process: the row has failed, or does not apply, with the reason. */
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -137,31 +137,31 @@ _Noreturn void skip(const char *format, ...) __attribute__((format(printf, 1, 2)
 
 const char *result_name(int result);
 
-/* Loads and initialises; picks the side's device. fail()s. */
+/* Loads and initialises the plugin and picks the side's device. Calls fail() on errors. */
 void side_open(struct side *side, struct plugin *net);
 void side_close(struct side *side);
-/* A pair row's side, from load to close. `net`: loaded already, by both threads; or NULL. */
+/* A pair row's side, from load to close. `net`: already loaded, by both threads; or NULL. */
 void side_run(struct side *side, struct plugin *net);
-/* Takes the environment and the network namespace that the setup has for a side. */
+/* Enters the environment and the network namespace of the setup for a side. */
 void side_enter(const struct setup *setup, unsigned int index);
 /* Connects `n` comms with the other side, on the calling thread. */
 void side_connect(struct side *side, unsigned int n);
 void side_disconnect(struct side *side);
 
-/* One byte to, or from, the other side. hear() fails when the other side has gone. */
+/* One byte to, or from, the other side. hear() calls fail() when the other side has gone. */
 void say(struct side *side, char what);
 void hear(struct side *side, char what);
-/* Whether the other side has said something, or gone. */
+/* Whether the other side has sent a byte, or gone. */
 bool has_news(const struct side *side);
 void say_bytes(struct side *side, const void *data, size_t size);
 void hear_bytes(struct side *side, void *data, size_t size);
 
-/* What plugins call; the log goes to the setup's file. Parents of events are sides. */
+/* Callbacks for plugins. The log goes to the setup's file. Parents of events are sides. */
 void told_to(const struct setup *setup);
 void harness_log(int level, unsigned long flags, const char *file, int line, const char *format,
 	...) __attribute__((format(printf, 5, 6)));
 int harness_profiler(void **event, int call, void *parent, int64_t plugin, void *data);
-/* Whether a line at level WARN of this process matches: an extended regular expression. */
+/* Whether a line at level WARN of this process matches an extended regular expression. */
 bool harness_has_warned(const char *pattern);
 
 /* A side's events so far. */
@@ -173,25 +173,24 @@ struct events {
 struct events harness_events(const struct side *side);
 
 /*
- * What a plugin is known to say, where the caller has told (--expect NAME=VALUE, the first counts);
- * or NULL.
- * "failure", what matches the line of a connection that fails; "speed", "latency", "maxComms",
- * "maxRecvs" and "regIsGlobal", of the first device; "pointers=gpu": devices take those of GPUs;
- * "unpack=1": NCCL's kernels are to unpack receives, "on=N": so many connections of unpack-quota
- * can, "warning=PATTERN": what unpack-properties sees in the log.
+ * The expected values of a plugin, if the caller gave them (--expect NAME=VALUE, the first counts);
+ * or NULL. "failure": the log line of a connection that fails. "speed", "latency", "maxComms",
+ * "maxRecvs" and "regIsGlobal": of the first device. "pointers=gpu": devices take those of GPUs.
+ * "unpack=1": NCCL's kernels unpack receives. "on=N": that many connections of unpack-quota can.
+ * "warning=PATTERN": the log of unpack-properties.
  */
 const char *expected(const struct side *side, const char *name);
 
-/* Both ends of a connection in the calling thread, as the oldest NCCL probes with. */
+/* Makes both ends of a connection in the calling thread, as the oldest NCCL probes. */
 void self_connect(struct side *side, void **ret_send, void **ret_recv);
 /* Sends `size` bytes over it and checks them. */
 void self_transfer(struct side *side, void *send, void *recv, size_t size);
 /* Both, and ends the connection. */
 void self_try(struct side *side, size_t size);
 
-/* Memory whose bytes say where they are: of message `key`, at `offset`. */
+/* Fills memory with bytes that identify their place: of message `key`, at `offset`. */
 void pattern_fill(void *data, size_t size, uint64_t key);
-/* The offset of the first byte that differs, or -1. */
+/* Returns the offset of the first byte that differs, or -1. */
 ssize_t pattern_find(const void *data, size_t size, uint64_t key);
 
 extern bool slots_are_on_gpu; /* those that are created from now on */
@@ -199,25 +198,25 @@ void slots_create(struct slots *slots, unsigned int n, size_t size);
 void slots_register(struct slots *slots, struct side *side, void *comm);
 void slots_deregister(struct slots *slots, struct side *side, void *comm);
 void slots_destroy(struct slots *slots);
-/* From now on they are in memory of the host, before they are registered. */
+/* From now on slots are in memory of the host. Call it before they are registered. */
 void slots_leave_gpu(struct slots *slots);
 uint8_t *slot_at(const struct slots *slots, unsigned int index);
-/* What the plugin is told; the same on the host. */
+/* The address for the plugin; on the host it is the same. */
 uint8_t *slot_data(const struct slots *slots, unsigned int index);
-/* On a GPU: what the processor has written goes there; what is there, guards included, is to be
- * seen. Created slots have been given. */
+/* For a GPU: slot_give() copies the processor's writes there, slot_take() copies the bytes back,
+ * guards included. Created slots have been given. */
 void slot_give(const struct slots *slots, unsigned int index);
 void slot_take(const struct slots *slots, unsigned int index);
-/* Guards before and behind, and what a slot was poisoned with from `from` on. */
+/* Checks the guards before and behind, and the poison of a slot from `from` on. */
 void slot_poison(struct slots *slots, unsigned int index);
 void slot_check(const struct slots *slots, unsigned int index, size_t from, const char *when);
 
-/* Which side has posted all it can before the other starts. */
+/* Selects the side that posts all its requests before the other starts. */
 enum stream_first { FIRST_NEITHER, FIRST_SEND, FIRST_RECV };
 
 /*
- * A stream of messages on each of a side's comms, checked to the last byte: `in_flight` requests
- * at once, the oldest tested first, slots used again and again (and poisoned in between).
+ * A stream of messages on each of a side's comms, checked to the last byte: `in_flight` requests at
+ * once, the oldest tested first. Slots are reused, and poisoned in between.
  */
 struct stream {
 	unsigned int n_messages; /* a comm; with groups: of groups */
@@ -238,7 +237,7 @@ struct stream {
 void stream_send(struct side *side, const struct stream *stream);
 void stream_recv(struct side *side, const struct stream *stream);
 
-/* Tests until done; fails when the plugin says so. */
+/* Tests until the request is done. Calls fail() on an error. */
 void await(struct side *side, void *request, int *sizes, const char *what);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows: messages of all sizes, in pipelines as NCCL has them. */
+/* Rows: messages of all sizes, in pipelines like those of NCCL. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 enum { KIB = 1024, MIB = 1024 * 1024, WINDOW = 4 * MIB, SPARSE = 1 << 30 };
 
-/* A row of one stream: both sides run the same. */
+/* A row of one stream: both sides run the same code. */
 #define STREAM_ROW(row, ...)                                                        \
 	static const struct stream row##_stream = { .key = __LINE__, __VA_ARGS__ }; \
 	static void row##_send(struct side *side)                                   \
@@ -57,7 +57,7 @@ static const size_t window_sizes[] = { 8192, 1, 128, 129 };
 STREAM_ROW(window, .n_messages = 3 * NCCL_MAX_REQUESTS, .in_flight = NCCL_MAX_REQUESTS,
 	SIZES(window_sizes), .capacity = 8192, .first = FIRST_RECV, .is_whole = true)
 
-/* More than any plugin need take: what it refuses it is asked again. */
+/* More than any plugin must take: a refused request is posted again. */
 STREAM_ROW(full, .n_messages = 700, .in_flight = 256, SIZES(small_sizes), .capacity = 2000,
 	.first = FIRST_SEND)
 
@@ -68,7 +68,7 @@ STREAM_ROW(optional, .n_messages = 400, .in_flight = 8, SIZES(optional_sizes), .
 static const size_t gib_sizes[] = { 1u << 30 };
 STREAM_ROW(gib, .n_messages = 1, .in_flight = 1, SIZES(gib_sizes), .capacity = 1u << 30)
 
-/* A gibibyte that takes four mebibytes of memory: the same pages, many times in a row. */
+/* A gibibyte in four mebibytes of memory: the same pages are mapped many times in a row. */
 static uint8_t *map_sparse(void)
 {
 	int fd = memfd_create("nccl-harness-sparse", MFD_CLOEXEC);
@@ -83,7 +83,7 @@ static uint8_t *map_sparse(void)
 	return all;
 }
 
-/* What int can hold, and NCCL asks for at most with the tables that have it. */
+/* The largest int, which is NCCL's limit with the tables that use int. */
 static void move_sparse(struct side *side)
 {
 	void *comm = side->comms[0], *request = NULL, *mr, *data = map_sparse();
@@ -115,7 +115,7 @@ static void sparse_recv(struct side *side)
 	move_sparse(side);
 }
 
-/* A receiver that has all calls the plugin no more: the sender has to finish without it. */
+/* A receiver that has all data stops calling the plugin: the sender must finish without it. */
 static const size_t idle_sizes[] = { 300000 };
 static const struct stream idle_stream = {
 	.n_messages = 4, .in_flight = 4, SIZES(idle_sizes), .capacity = 300000, .key = 99
@@ -144,7 +144,8 @@ static const struct stream events_stream = { .n_messages = 40,
 	.key = 11,
 	.has_events = true };
 
-/* Of all bytes that were sent, in pieces that tear no line of LL128; receives may have none. */
+/* Registers all bytes that were sent, in pieces that split no line of LL128; receives may have
+ * none. */
 static void check_events(const struct side *side)
 {
 	struct events is = harness_events(side);
@@ -185,7 +186,7 @@ static void events_recv(struct side *side)
 	check_events(side);
 }
 
-/* Received, then flushed, as for memory of a GPU; a plugin for host memory alone may refuse it. */
+/* Received, then flushed, as for memory of a GPU. A plugin for host memory alone may refuse it. */
 static void flush_recv(struct side *side)
 {
 	bool has_gpu = side->properties.pointers & NCCL_POINTER_CUDA;

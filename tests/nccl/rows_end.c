@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows: one end has gone in good order, and lives on; the other must hear of it. */
+/* Rows: one end closes in good order while its process lives on. The other end must get an
+ * error. */
 #include <sched.h>
 
 #include "tests/nccl/row.h"
@@ -21,7 +22,7 @@ static void fall_silent(struct side *side)
 	hear(side, 'k');
 }
 
-/* Done is also an end: a plugin may have sent it before. */
+/* Completion is a valid end, too: a plugin may have sent the data before. */
 static void send_in_vain(struct side *side)
 {
 	uint64_t until_ns = now_ns() + side->setup->dead_s * 1000000000ull;
@@ -50,7 +51,8 @@ static void send_in_vain(struct side *side)
 
 /* ---- a communicator that ends while it connects; another one of its process stays */
 
-/* The receiver has its comm, though connect() has given none yet. False: it did. */
+/* Waits until the receiver has its comm although connect() has returned none yet. Returns false if
+ * connect() did. */
 static bool connect_half(struct side *side, void *context, void **ret_recv)
 {
 	uint64_t handle[NCCL_HANDLE_BYTES / 8] = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows: what ends badly. No call may block, and nobody may wait for ever. */
+/* Rows: failures. No call may block, and no side may wait for ever. */
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 
 enum { IN_FLIGHT = 6, BYTES = 4 << 20 };
 
-/* Requests that are not awaited; what they refer to stays until the comm is closed. Where the other
- * side may be gone by now a request may be refused with an error. */
+/* Requests that are not awaited; their memory stays until the comm is closed. If the other side may
+ * be gone by now, a request may be refused with an error. */
 struct pile {
 	struct slots slots;
 	void *requests[IN_FLIGHT];
@@ -41,7 +41,7 @@ static struct pile *pile_up(struct side *side)
 		else
 			result = plugin_irecv(side->net, comm, 1, &data, &size, &tag,
 				&pile->slots.mr, NULL, &request);
-		/* A send without a receive may be refused; then there is nothing more in flight. */
+		/* A send without a receive may be refused; then nothing more is in flight. */
 		if (result || !request)
 			break;
 		pile->requests[pile->n++] = request;
@@ -78,8 +78,8 @@ static void leave(struct side *side)
 }
 
 /*
- * Goes on until the plugin says that the other side is gone. Requests that end well before that
- * are posted anew.
+ * Continues until the plugin reports that the other side is gone. Requests that end well before
+ * that are posted again.
  */
 static void go_on(struct side *side)
 {
@@ -112,7 +112,7 @@ static void go_on(struct side *side)
 	}
 }
 
-/* NCCL's users have one line to find out whose fault it was. */
+/* Users of NCCL have one line to find the cause. */
 static void check_log(const struct side *side, pid_t other)
 {
 	const char *pattern = expected(side, "failure");
@@ -126,7 +126,7 @@ static void check_log(const struct side *side, pid_t other)
 	REQUIRE(harness_has_warned(who), "no line in the log names %s", who);
 }
 
-/* What failed is one comm's: others work, and new ones. */
+/* The failure is one comm's: others work, and so do new ones. */
 static void survive(struct side *side)
 {
 	pid_t other;
@@ -146,7 +146,7 @@ static void die(struct side *side)
 	raise(SIGKILL);
 }
 
-/* Neither dead nor alive: its host's kernel does not say so. */
+/* Neither dead nor alive: its host's kernel does not report it. */
 static void freeze(struct side *side)
 {
 	say_who(side);
@@ -164,7 +164,7 @@ static void thaw(struct side *side)
 	kill(other, SIGKILL);
 }
 
-/* The receive is too small: an error on this side, and nothing written behind it. */
+/* The receive is too small: this side gets an error, and nothing is written behind the receive. */
 static void truncated_recv(struct side *side)
 {
 	uint64_t until_ns = now_ns() + side->setup->dead_s * 1000000000ull;
@@ -201,7 +201,7 @@ static void truncated_send(struct side *side)
 	while (!request && result == NCCL_SUCCESS)
 		result = plugin_isend(side->net, side->comms[0], slot_data(&slots, 0), 100000, 3,
 			slots.mr, NULL, &request);
-	/* This side may learn of it, or find that it is done; the other says when it knows. */
+	/* This side may get an error or completion; the other one reports its result. */
 	while (!done && result == NCCL_SUCCESS && !has_news(side))
 		result = plugin_test(side->net, request, &done, NULL);
 	hear(side, 't');

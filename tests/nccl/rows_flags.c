@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rows: protocols with flags in the data. A thread in the GPU's place polls the receive buffer
- * while data arrives: a flag that is seen before what it stands for is seen as such. LL has 8-byte
- * words, half data and half flag; LL128 has 128-byte lines, the last 8 bytes of which are the flag.
+ * Rows: protocols with flags in the data. A thread in place of the GPU polls the receive buffer
+ * while data arrives, and detects a flag that becomes visible before its data. LL has 8-byte words,
+ * half data and half flag. LL128 has 128-byte lines whose last 8 bytes are the flag.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 
 #include "tests/nccl/row.h"
 
-/* Lines enough for three pieces, and not a third of them in each. */
+/* Lines enough for three pieces, in unequal shares. */
 enum { SLOTS = 4, MESSAGES = 200, LINE_WORDS = 16, BYTES = 257 * LINE_WORDS * 8 };
 
 struct watch {
@@ -27,7 +27,7 @@ static uint32_t datum(unsigned int message, size_t index)
 	return (uint32_t)((message * 2654435761u) ^ (index * 40503u) ^ 0x1234567u);
 }
 
-/* Whole bytes of a message: of `words` words, flags in place. */
+/* Fills a message of `words` words, with flags in place. */
 static void write_message(uint64_t *words, size_t n, unsigned int message, bool has_lines)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -118,7 +118,8 @@ static void receive(struct side *side, bool has_lines)
 		unsigned int posted = watch.posted;
 		int is_done = 0;
 
-		/* As NCCL: a slot is given again when the GPU has it and test() says done. */
+		/* As in NCCL: a slot is used again when the GPU has its data and test() says
+		 * done. */
 		if (posted < MESSAGES && posted < done + SLOTS && posted < watch.consumed + SLOTS) {
 			void *request = NCCL_OPTIONAL_RECV_COMPLETION;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows: what is left when something ends: files, memory that a peer may write, acknowledgements. */
+/* Rows: the state that is left when something ends: files, memory that a peer may write,
+ * acknowledgements. */
 #include <dirent.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,7 +23,7 @@ static unsigned int count_files(void)
 	return n;
 }
 
-/* The peer asks for a time; the listener takes its request, and is closed before that becomes a
+/* The peer keeps connecting; the listener takes its request and is closed before that becomes a
  * connection. */
 static void half_open(struct side *side, unsigned int steps)
 {
@@ -44,7 +45,7 @@ static void half_open(struct side *side, unsigned int steps)
 		MUST(plugin_close_recv(side->net, recv));
 }
 
-/* Files that are open while there is a connection, and at the end of all. */
+/* Counts open files while there is a connection, and at the end. */
 static void live(struct side *side, unsigned int *ret_open, unsigned int *ret_left)
 {
 	struct plugin net = { 0 };
@@ -162,7 +163,7 @@ static void deregister_send(struct side *side)
 	while (!request && result == NCCL_SUCCESS)
 		result = plugin_isend(side->net, side->comms[1], slot_data(&slots, 0), BYTES, TAG,
 			slots.mr, NULL, &request);
-	/* This side may find that it is done: what it sent need not have been taken. */
+	/* This side may get completion: its data need not have been taken. */
 	while (request && !done && result == NCCL_SUCCESS && !has_news(side)) {
 		result = plugin_test(side->net, request, &done, NULL);
 		sched_yield();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows: loading, properties, connections; no data but to see that a connection works. */
+/* Rows: loading, properties, connections. Data only to check that a connection works. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void check_properties(const struct nccl_properties_v12 *is, int dev, int 
 		is->plane);
 }
 
-/* What the newest table says of the same device; the older ones lack some. */
+/* The newest table's properties of the same device; older ones lack some. */
 static void compare_properties(
 	const struct nccl_properties_v12 *is, const struct nccl_properties_v12 *newest, int version)
 {
@@ -116,7 +116,7 @@ static void compare_tables(struct side *side, const struct nccl_properties_v12 *
 	plugin_close(&newest);
 }
 
-/* What is documented of the first device. */
+/* The documented values of the first device. */
 static void check_expected(const struct side *side, const struct nccl_properties_v12 *is)
 {
 	const struct {
@@ -153,7 +153,7 @@ static void properties(struct side *side)
 				all[i].virtual_device.devices[0] == i,
 			"%s: a plain device that is made of %d, the first being %d", all[i].name,
 			all[i].virtual_device.n_devices, all[i].virtual_device.devices[0]);
-		/* No fabric is known to number its rails; NCCL takes 0 for one that does. */
+		/* No known fabric numbers its rails; to NCCL 0 would be a number. */
 		REQUIRE(all[i].rail == -1 && all[i].plane == -1, "%s: railId %d, planeId %d",
 			all[i].name, all[i].rail, all[i].plane);
 		for (int j = 0; j < i; j++)
@@ -205,7 +205,7 @@ static void self(struct side *side)
 	plugin_close(&net);
 }
 
-/* Nobody connects for a while: accept has to come back each time. */
+/* Nobody connects for a while: accept must return each time. */
 static void accept_first(struct side *side)
 {
 	uint64_t handle[NCCL_HANDLE_BYTES / 8] = { 0 };
@@ -232,7 +232,7 @@ static void accept_first(struct side *side)
 	plugin_close(&net);
 }
 
-/* Eight channels, their connects and accepts in different orders, a call each in turn. */
+/* Eight channels whose connects and accepts are in different orders, a call each in turn. */
 static void interleaved(struct side *side)
 {
 	uint64_t handles[MANY][NCCL_HANDLE_BYTES / 8] = { 0 };
@@ -268,7 +268,7 @@ static void interleaved(struct side *side)
 	plugin_close(&net);
 }
 
-/* What an aborted communicator leaves: half a connection, and connects to nobody. */
+/* The remains of an aborted communicator: half a connection, and connects to nobody. */
 static void cancelled(struct side *side)
 {
 	uint64_t handle[NCCL_HANDLE_BYTES / 8] = { 0 };
@@ -287,7 +287,7 @@ static void cancelled(struct side *side)
 	MUST(plugin_close_listen(&net, listener));
 	if (recv)
 		MUST(plugin_close_recv(&net, recv));
-	/* The listener is gone: an error, or nothing, but no wait. */
+	/* The listener is gone: an error, or no comm, but no wait. */
 	until_ns = now_ns() + 300000000;
 	while (!send && now_ns() < until_ns)
 		if (plugin_connect(&net, side->context, side->dev, handle, &send))
@@ -300,7 +300,7 @@ static void cancelled(struct side *side)
 	plugin_close(&net);
 }
 
-/* A handle that is no handle: an error, or never a comm; no crash. */
+/* An invalid handle: an error, or never a comm; no crash. */
 static void bad_handle(struct side *side)
 {
 	uint64_t handle[NCCL_HANDLE_BYTES / 8];
@@ -323,7 +323,7 @@ static void bad_handle(struct side *side)
 	plugin_close(&net);
 }
 
-/* What NCCL fused before it closed the plugin is no device of the next one's. */
+/* A device that NCCL fused before it closed the plugin is no device of the next one. */
 static void reload(struct side *side)
 {
 	int before = 0;
@@ -379,7 +379,8 @@ static void registration(struct side *side)
 	side_open(side, &net);
 	self_connect(side, &send, &recv);
 	slots_create(&slots, 1, 1 << 20);
-	/* Overlapping ones, on both comms, of odd places and sizes; they end in another order. */
+	/* Overlapping registrations, on both comms, of odd places and sizes. They end in another
+	 * order. */
 	for (unsigned int i = 0; i < 5; i++) {
 		MUST(plugin_reg(&net, send, slots.memory + offsets[i], 1 + 50000 * i,
 			NCCL_POINTER_HOST, &mrs[0][i]));

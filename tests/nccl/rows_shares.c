@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rows: what connections have for receives that NCCL's kernels unpack: packet buffers of the ports,
- * and what the kernels read.
+ * Rows: the quotas of connections for receives that NCCL's kernels unpack: packet buffers of the
+ * ports, and memory that the kernels read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void quota_recv(struct side *side)
 
 /* ---- packet buffers that lie too far apart for a kernel, which has 32 bits for a place */
 
-/* Calls of the driver, which is the double; 0 without it. */
+/* Counts calls of the driver, which is the double; 0 without it. */
 static unsigned int calls(const char *function)
 {
 	const struct fake_cuda *fake = fake_cuda_find();
@@ -95,7 +95,7 @@ static void far(struct side *side)
 	refuse_far(side, &slots);
 	mapped = calls("cuMemHostRegister");
 	refuse_far(side, &slots);
-	/* The driver lets go of memory when the GPU is idle, for which others would wait. */
+	/* The driver frees memory when the GPU is idle, and others would wait for that. */
 	REQUIRE(calls("cuMemHostRegister") == mapped && calls("cuMemHostUnregister") == 0,
 		"what lies too far is mapped again for each connection");
 	slots_deregister(&slots, side, recv);
@@ -211,7 +211,7 @@ static void close_pair(struct side *side, struct pair *pair)
 	REQUIRE(unpack_ready_at(pair->handle) == 0, "slots have pieces after the close");
 }
 
-/* One receive is done, and not consumed, another one never done. */
+/* One receive is done and not consumed, another one never done. */
 static void leave_slots(struct side *side, struct pair *pair)
 {
 	struct slots from;
@@ -253,7 +253,7 @@ static void again(struct side *side)
 	REQUIRE(doubtful == first, "what a connection has left lies idle");
 	leave_slots(side, &pair);
 	close_pair(side, &pair);
-	/* Its kernel may be at work yet, and count on. */
+	/* Its kernel may still run and rely on the packets. */
 	open_pair(side, &pair, "after an abort");
 	REQUIRE(pair.handle != doubtful, "a kernel that was aborted shares it with another one");
 	close_pair(side, &pair);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rows: NCCL's threads in each other's way. Under ThreadSanitizer they say most. */
+/* Rows: races between NCCL's threads, best run under ThreadSanitizer. */
 #include <string.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ static void race_recv(struct side *side)
 	stream_recv(side, &stream);
 }
 
-/* A second communicator of the process: one of the side's comms, and a progress thread for it. */
+/* A second communicator of the process: it has one of the side's comms and a progress thread. */
 struct other {
 	struct side side;
 };

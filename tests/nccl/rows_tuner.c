@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rows: the tuner in the plugin's file. What it excludes is -1.0 in NCCL's table of costs, which
- * NCCL then skips (topoGetAlgoInfo() of src/enqueue.cc, v2.22.3 to v2.30.7).
+ * Rows: the tuner in the plugin's file. An excluded entry is -1.0 in NCCL's table of costs, and
+ * NCCL skips it (topoGetAlgoInfo() of src/enqueue.cc, v2.22.3 to v2.30.7).
  */
 #include <string.h>
 
@@ -19,7 +19,7 @@ static void set_costs(float costs[TUNER_ALGORITHMS][TUNER_PROTOCOLS])
 			costs[a][p] = a > RING ? IGNORED : 100;
 }
 
-/* NCCL that takes v3 takes no table of the network's with which UNPACK rests on a tuner. */
+/* An NCCL that takes tuner v3 takes no net table with which UNPACK needs a tuner. */
 static bool excludes_ll(struct side *side, int version)
 {
 	return version >= 4 && strcmp(expected(side, "excluded"), "ll+ll128") == 0;
@@ -62,7 +62,7 @@ static void check_costs(struct side *side, struct tuner *tuner)
 		(double)costs[RING][SIMPLE]);
 }
 
-/* The user's NCCL_PROTO leaves nothing else: NCCL would fail with an empty table. */
+/* The user's NCCL_PROTO leaves no other protocol: NCCL would fail with an empty table. */
 static void check_last(struct tuner *tuner)
 {
 	float costs[TUNER_ALGORITHMS][TUNER_PROTOCOLS];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rows: receives that NCCL's kernels unpack, with FERRULE_UNPACK=1 and buffers of receives on a
- * GPU. Rows of other files run so, too: a receive that is done is then fetched as a kernel would.
+ * GPU. Rows of other files run in this mode, too: a completed receive is then fetched as a kernel
+ * would.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -137,8 +138,8 @@ static void mixed_send(struct side *side)
 	send_all(side, MESSAGES, mixed_size);
 }
 
-/* A kernel is some steps behind: what it has not fetched is not consumed, and LL's requests may be
- * others by then. */
+/* A kernel is some steps behind: receives that it has not fetched are not consumed, and LL may have
+ * reused the requests. */
 static void mixed_recv(struct side *side)
 {
 	void *requests[MESSAGES];
@@ -203,7 +204,7 @@ static void check_early(struct side *side, void *request)
 	REQUIRE(unpack_ready(side->comms[0]) == 0, "a slot has pieces before test");
 }
 
-/* A sender has room for 32 announcements, of whatever kind. */
+/* A sender has room for 32 announcements of any kind. */
 static void post_ll(struct side *side, struct slots *slots, void **requests)
 {
 	slots_create(slots, LL + 1, SMALL);
@@ -247,7 +248,7 @@ static void late_recv(struct side *side)
 	REQUIRE(unpack_ready(comm) == NCCL_UNPACK_SLOTS, "%u slots have pieces",
 		unpack_ready(comm));
 	end_ll(side, &host, lls);
-	/* Done is done, as often as it is asked. */
+	/* test() keeps returning done. */
 	MUST(plugin_test(side->net, requests[0], &done, NULL));
 	REQUIRE(done, "a receive that was done is not");
 	for (unsigned int i = 0; i < TRIES; i++)
@@ -255,7 +256,7 @@ static void late_recv(struct side *side)
 			"17 receives, and 16 slots");
 	for (unsigned int i = 0; i < NCCL_UNPACK_SLOTS; i++)
 		fetch_receive(side, &slots, i, late_size(i), i, "late");
-	/* In any order; the next one needs the oldest. */
+	/* Receives complete in any order; the next one needs the oldest. */
 	MUST(plugin_consumed(side->net, comm, 1, requests[1]));
 	REQUIRE(!post_receive(side, &slots, NCCL_UNPACK_SLOTS, SMALL),
 		"the oldest slot is not free");

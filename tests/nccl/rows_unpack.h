@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What rows of receives that NCCL's kernels unpack have in common. */
+/* Shared parts of the rows of receives that NCCL's kernels unpack. */
 #ifndef TESTS_NCCL_ROWS_UNPACK_H
 #define TESTS_NCCL_ROWS_UNPACK_H
 
@@ -8,20 +8,21 @@
 
 enum { UNPACK_TAG = 6 }; /* of all messages */
 
-/* Skips the row where devices do not say so. */
+/* Skips the row if devices do not report UNPACK. */
 void need_unpack(const struct side *side);
 
-/* Into a slot, over the side's first comm. NULL: not now; the second one waits. */
+/* Receives into a slot, over the side's first comm. Returns NULL if refused for now; the second
+ * form waits. */
 void *post_receive(struct side *side, const struct slots *slots, unsigned int slot, size_t size);
 void *post_receive_now(
 	struct side *side, const struct slots *slots, unsigned int slot, size_t size);
 
-/* One that is done: as the kernel has it, and as the sender has filled it, with pattern `key`. */
+/* Checks a completed receive: unpacked as by the kernel, and with the sender's pattern `key`. */
 void fetch_receive(struct side *side, struct slots *slots, unsigned int slot, size_t size,
 	uint64_t key, const char *when);
 
-/* One after the other, over the first comm: message i is of size_of(i) bytes, `most` at the most,
- * with pattern i. */
+/* Receives one message after the other, over the first comm: message i has size_of(i) bytes, at
+ * most `most`, with pattern i. */
 void send_messages(struct side *side, size_t most, unsigned int n, size_t (*size_of)(unsigned int));
 
 #endif

@@ -45,7 +45,7 @@ static void *run_in_thread(void *argument)
 	return NULL;
 }
 
-/* Both sides in this process, which has the plugin once. */
+/* Both sides run in this process, which loads the plugin once. */
 static void run_both(struct side *side)
 {
 	struct plugin net = { 0 };
@@ -82,7 +82,7 @@ static pid_t start_process(void (*body)(struct side *side), const struct side *s
 	pid = fork();
 	if (pid != 0)
 		return pid;
-	/* Nobody is left behind by a harness that is killed. */
+	/* A harness that is killed leaves no process behind. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
@@ -116,7 +116,7 @@ static void start_pair(
 	close(channels[1]);
 }
 
-/* The own side of a row; its id is in `pids`. */
+/* This side of a row; its id is in `pids`. */
 static bool start_own(const struct setup *setup, const struct row *row, pid_t *pids)
 {
 	struct side side = { .setup = setup, .row = row, .index = setup->own_side };
@@ -130,7 +130,7 @@ static bool start_own(const struct setup *setup, const struct row *row, pid_t *p
 	return true;
 }
 
-/* Waits until one of the processes ends, and says which; those that ended have the id 0. */
+/* Waits until one of the processes ends, and returns which; ended ones have the id 0. */
 static int await_one(const pid_t *pids, unsigned int n, uint64_t until_ns)
 {
 	uint64_t now = now_ns();
@@ -223,7 +223,7 @@ static enum outcome await_all(
 		one = judge(row, (unsigned int)which, reap(pids[which]));
 		pids[which] = 0;
 		if (one == FAILED) {
-			/* The other one may wait for ever; a moment, for what it has to say. */
+			/* The other process may wait for ever: it gets a moment to report. */
 			outcome = FAILED;
 			until_ns = now_ns() + 500000000;
 		} else if (one == SKIPPED && outcome == PASSED) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# selftest.sh HARNESS SOCKET-PLUGIN: the harness is able to fail. The socket plugin makes one
-# mistake at a time, and a row has to see it, and say what it saw. Every row and every mistake
-# there is has to be in the table.
+# selftest.sh HARNESS SOCKET-PLUGIN: shows that the harness can fail. The socket plugin makes one
+# mistake at a time, and a row must find it and name it. Every row and every mistake must be in the
+# table.
 set -eu
 
 harness=$1
@@ -11,7 +11,7 @@ plugin=$2
 here=$(dirname "$0")
 export SOCKET_NET_RECVS=8
 
-# row (with @VERSION of the table), mistake, what the row says
+# Row (with @VERSION of the table), mistake, message of the row.
 table() {
 	cat <<-'END'
 	load               not-again           plugin_init.*system error
@@ -78,8 +78,9 @@ fail() {
 	failures=$((failures + 1))
 }
 
-# Slow rows move what others move, and some rows are for Ferrule alone. The plugin has no devices to
-# make one of, connects before there is anything to give up, is unloaded, and has no tuner.
+# Exceptions: slow rows repeat others with more data, and some rows are for Ferrule alone. The
+# socket plugin has no devices to fuse, connects before anything can be given up, is unloaded, and
+# has no tuner.
 rows=$("$harness" --list | grep -Ev '\((slow|by name)\)$' | cut -d ' ' -f 1 |
 	grep -vxE 'virtual|given-up|forgotten|tuner')
 for row in $rows; do
@@ -97,7 +98,7 @@ while read -r row mistake says; do
 	abi=()
 	[[ $row != *@* ]] || abi=(--abi "${row#*@}")
 	row=${row%@*}
-	# No longer than need be, where the row never ends.
+	# A short limit, as the row never ends.
 	seconds=20
 	[[ $says != *"not at its end"* ]] || seconds=1
 	status=0

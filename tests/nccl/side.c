@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What both sides of a row do: load, connect, speak to each other, close. See row.h. */
+/* Both sides of a row: load, connect, exchange messages, close. See row.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -128,7 +128,8 @@ void side_enter(const struct setup *setup, unsigned int index)
 	REQUIRE(enter_namespace(path) == 0, "cannot enter %s: %s", path, strerror(errno));
 }
 
-/* The first devices as one, the last one; the other side may be in this process, too. */
+/* Fuses the first devices; the fused device is the last one. The other side may be in this process,
+ * too. */
 static int fuse(struct side *side)
 {
 	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
@@ -278,8 +279,8 @@ static unsigned int count_threads(void)
 	return n;
 }
 
-/* Whoever still writes there ends this process. What the close has left to threads of its own is
- * awaited; others have nothing to be awaited by, and get a moment. */
+/* A thread that still writes there ends this process. Threads to which the close left work are
+ * awaited. Others cannot be awaited and get a moment. */
 static void unmap_left(struct side *side, unsigned int n_threads)
 {
 	uint64_t until_ns = now_ns() + PATIENCE_NS;
@@ -300,7 +301,7 @@ void side_run(struct side *side, struct plugin *net)
 	side_open(side, net ? net : &own);
 	side_connect(side, side->row->n_comms ? side->row->n_comms : 1);
 	if (side->row->flags & ROW_NO_BARRIER) {
-		/* Whoever goes leaves a connection that is there on both sides. */
+		/* A side leaves only after both sides have the connection. */
 		say(side, 'c');
 		hear(side, 'c');
 	}

@@ -55,7 +55,7 @@ static int take_request(struct socket_comm *comm, struct socket_request **ret)
 	return NCCL_SUCCESS;
 }
 
-/* Of a send: the size of what is received is not known yet. */
+/* For a send: the size of the receive is not known yet. */
 static void start_event(struct socket_request *request, void *parent)
 {
 	struct nccl_socket_event_v1 event = { .type = 1 };
@@ -149,7 +149,7 @@ int socket_irecv(void *opaque, int n, void **data, size_t *sizes, int *tags, voi
 
 int socket_iflush(void *comm, int n, void **data, int *sizes, void **mrs, void **request)
 {
-	/* No memory of a GPU is ever written. */
+	/* Memory of a GPU is never written. */
 	return NCCL_INTERNAL_ERROR;
 }
 
@@ -165,7 +165,7 @@ static void pause_a_little(void)
 	nanosleep(&t, NULL);
 }
 
-/* Defects: the flags of a flag protocol are seen before the data they stand for. */
+/* Defects: the flags of a flag protocol become visible before their data. */
 static void tear(const struct socket_part *part, const uint8_t *from)
 {
 	size_t unit = has_defect(DEFECT_TEAR_WORD) ? 8 : 128;
@@ -203,7 +203,7 @@ static void finish_part(struct socket_request *request)
 	request->state = request->n_full == request->n_parts ? SOCKET_MOVED : SOCKET_HEADER;
 }
 
-/* The part that a message is for: of those of the oldest receive, the first with its tag. */
+/* The part of a message: the first part of the oldest receive with its tag. */
 static int choose_part(struct socket_request *request)
 {
 	struct socket_header header;
@@ -230,7 +230,7 @@ static int choose_part(struct socket_request *request)
 	return -1;
 }
 
-/* In parts, each to the next socket; NCCL's smallest part is 64 KiB. */
+/* Split into parts, one for each next socket; NCCL's smallest part is 64 KiB. */
 static int split(struct socket_request *request)
 {
 	struct socket_comm *comm = request->comm;
@@ -251,7 +251,7 @@ static int split(struct socket_request *request)
 	return 0;
 }
 
-/* A part of the header, of what goes with it, or of the payload: bytes, 0: none now, or -1. */
+/* Moves a part of the header, of its data, or of the payload. Returns bytes, 0: none now, or -1. */
 static ssize_t move_some(struct socket_request *request, void *data, size_t size)
 {
 	ssize_t moved = socket_move(
@@ -262,7 +262,7 @@ static ssize_t move_some(struct socket_request *request, void *data, size_t size
 	return moved;
 }
 
-/* 1: the header and what goes with it are through, 0: not yet, -1. */
+/* Returns 1 if the header and its data are through, 0: not yet, -1. */
 static int move_header(struct socket_request *request)
 {
 	bool is_send = request->comm->is_send;

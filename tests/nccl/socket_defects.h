@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mistakes that the socket plugin makes on purpose (SOCKET_NET_DEFECT=NAME), one at a time: each
- * has a row of the harness that must fail by it. See selftest.sh.
+ * Deliberate mistakes of the socket plugin (SOCKET_NET_DEFECT=NAME), one at a time. Each has a row
+ * of the harness that must fail by it. See selftest.sh.
  */
 #ifndef TESTS_NCCL_SOCKET_DEFECTS_H
 #define TESTS_NCCL_SOCKET_DEFECTS_H
@@ -54,7 +54,7 @@ enum socket_defect { SOCKET_DEFECTS(SOCKET_DEFECT_ENUM) };
 
 extern enum socket_defect socket_defect;
 
-/* Reads SOCKET_NET_DEFECT; false for a name that there is not. */
+/* Reads SOCKET_NET_DEFECT; returns false for an unknown name. */
 bool socket_read_defect(void);
 
 static inline bool has_defect(enum socket_defect defect)

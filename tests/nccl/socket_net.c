@@ -84,7 +84,8 @@ static void describe(struct socket_device *device, const struct ifaddrs *interfa
 	fclose(file);
 }
 
-/* Those that NCCL_SOCKET_IFNAME starts the names of; else all but the loopback, else that. */
+/* Interfaces whose names begin as NCCL_SOCKET_IFNAME says; otherwise all but the loopback,
+ * otherwise that. */
 static void find_devices(void)
 {
 	const char *prefix = getenv("NCCL_SOCKET_IFNAME");
@@ -125,7 +126,7 @@ int socket_init(nccl_logger log, nccl_profiler profiler)
 	int result = NCCL_SUCCESS;
 
 	pthread_mutex_lock(&lock);
-	/* The first of all: what it sets is read without the lock from then on. */
+	/* The first call of all: its settings are read without the lock from then on. */
 	if (n_devices == 0) {
 		socket_log = log;
 		socket_profiler = profiler;
@@ -261,7 +262,8 @@ static int *socket_of(struct socket_comm *comm, uint32_t index)
 	return index < comm->n_sockets ? &comm->fds[index] : &comm->control_fd;
 }
 
-/* One connection further: 1 when it is made and has said which it is, 0: not yet, or -1. */
+/* Advances one connection. Returns 1 when it is made and has identified itself, 0: not yet, or
+ * -1. */
 static int greet(struct socket_comm *comm, const struct socket_handle *handle)
 {
 	uint32_t greeting[2] = { SOCKET_MAGIC, comm->n_greeted };
@@ -287,7 +289,7 @@ static int greet(struct socket_comm *comm, const struct socket_handle *handle)
 		errno = error;
 		return -1;
 	}
-	/* An empty socket buffer takes eight bytes. */
+	/* An empty socket buffer always has room for eight bytes. */
 	if (send(comm->greeting_fd, greeting, sizeof(greeting), MSG_NOSIGNAL) != sizeof(greeting))
 		return -1;
 	*socket_of(comm, comm->n_greeted++) = comm->greeting_fd;
@@ -335,7 +337,7 @@ int socket_connect(int dev, void *opaque, void **send_comm, struct nccl_device_h
 	return NCCL_SUCCESS;
 }
 
-/* One connection further, as in greet(). */
+/* Advances one connection, as greet() does. */
 static int be_greeted(struct socket_comm *listener, struct socket_comm *comm)
 {
 	uint32_t greeting[2];
@@ -454,7 +456,7 @@ int socket_close(void *opaque)
 	return NCCL_SUCCESS;
 }
 
-/* What a cancelled connect or a careless application left. */
+/* Left by a cancelled connect or a careless application. */
 __attribute__((destructor)) static void free_all(void)
 {
 	while (all_comms) {

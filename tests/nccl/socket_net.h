@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A net plugin over TCP that does what NCCL's own Socket transport does with its defaults: the
- * thread that calls test() moves the bytes, through one socket a connection; a header with the size
- * goes ahead of each message, and messages of up to 128 bytes with it. NCCL_SOCKET_NTHREADS and
+ * A net plugin over TCP that does what NCCL's own Socket transport does with its defaults. The
+ * thread that calls test() moves the bytes, through one socket a connection. A header with the size
+ * precedes each message, and messages of up to 128 bytes go with it. NCCL_SOCKET_NTHREADS and
  * NCCL_NSOCKS_PERTHREAD add helper threads with sockets of their own, to which a message then goes
- * in parts of at least 64 KiB. It is the peer of the bench, and what the harness is proven by.
+ * in parts of at least 64 KiB. It is the peer of the bench, and proves the harness.
  *
  * SOCKET_NET_RECVS=N adds grouped receives of up to N, which NCCL's Socket transport lacks.
- * SOCKET_NET_DEFECT=NAME makes one mistake on purpose; the list is in socket_defects.h.
+ * SOCKET_NET_DEFECT=NAME makes one deliberate mistake; the list is in socket_defects.h.
  */
 #ifndef TESTS_NCCL_SOCKET_NET_H
 #define TESTS_NCCL_SOCKET_NET_H
@@ -34,7 +34,7 @@ struct socket_device {
 	int speed_mbps;
 };
 
-/* Goes ahead of every message. */
+/* Precedes every message. */
 struct socket_header {
 	uint64_t size;
 	int32_t tag;
@@ -118,7 +118,7 @@ struct socket_comm {
 	uint8_t *late; /* defect: a byte that is written after completion */
 };
 
-/* What connect finds in the handle; `pending` is its own state. */
+/* The handle's contents for connect; `pending` is connect's own state. */
 struct socket_handle {
 	uint32_t magic;
 	uint32_t n_sockets;
@@ -153,18 +153,19 @@ int socket_close(void *comm);
 
 /* Whether a registration covers these bytes. */
 bool socket_covers(const void *mr, const void *data, size_t size);
-/* Requests hold what they use: it may be deregistered meanwhile, and is not to be used then. */
+/* Requests hold the registrations that they use, so that use after deregistration is found. */
 void *socket_hold(void *mr);
 void socket_drop(void *mr);
 bool socket_is_gone(const void *mr);
-/* How many receives go into one: 1, or what SOCKET_NET_RECVS says. */
+/* The most receives in one: 1, or SOCKET_NET_RECVS. */
 int socket_max_recvs(void);
 
-/* Ends the helper threads of a comm; they do not wait for anything. */
+/* Ends the helper threads of a comm; they never wait. */
 void socket_stop_workers(struct socket_comm *comm);
 /* Hands a task to the helper thread of the comm's next socket; 0, or -1 without a thread. */
 int socket_hand_over(struct socket_comm *comm, struct socket_task *task);
-/* Moves what a socket takes or gives without waiting: bytes (0: none now), or -1 for the end. */
+/* Moves as many bytes as a socket allows without waiting. Returns them (0: none now), or -1 for the
+ * end. */
 ssize_t socket_move(int fd, bool is_send, void *data, size_t size);
 
 #endif

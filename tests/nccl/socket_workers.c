@@ -4,7 +4,7 @@
 
 #include "tests/nccl/socket_net.h"
 
-/* Whether an earlier task has the same socket: bytes go in the order of tasks. */
+/* Whether an earlier task uses the same socket: bytes go in the order of tasks. */
 static bool waits(const struct socket_worker *worker, const struct socket_task *task)
 {
 	for (const struct socket_task *i = worker->first; i != task; i = i->next)
@@ -13,7 +13,8 @@ static bool waits(const struct socket_worker *worker, const struct socket_task *
 	return false;
 }
 
-/* One round over all tasks; whether there was anything to move. Under the worker's lock. */
+/* One round over all tasks. Returns whether there was anything to move. Called under the worker's
+ * lock. */
 static bool pass(struct socket_worker *worker)
 {
 	struct socket_task **link = &worker->first;

@@ -28,7 +28,7 @@ static unsigned int group_size(const struct stream *stream, unsigned int group)
 	return stream->is_mixed ? 1 + group % stream->group : stream->group;
 }
 
-/* Which part a group's n-th send is for. */
+/* The part that a group's n-th send is for. */
 static unsigned int part_of(const struct stream *stream, unsigned int group, unsigned int turn)
 {
 	unsigned int n = group_size(stream, group);
@@ -74,7 +74,7 @@ static void close_flow(struct flow *flow, struct side *side, unsigned int comm)
 	slots_destroy(&flow->slots);
 }
 
-/* What the n-th request sent was: its group, and which of its sends. */
+/* The group of the n-th request that was sent, and its index there. */
 static void locate(const struct stream *stream, unsigned int request, unsigned int *ret_group,
 	unsigned int *ret_turn)
 {
@@ -204,7 +204,7 @@ static bool end_recv(
 	return true;
 }
 
-/* Posts what there is room for; whether anything was posted. */
+/* Posts as many as there is room for. Returns whether anything was posted. */
 static bool post(
 	struct flow *flow, struct side *side, unsigned int comm, const struct stream *stream)
 {
@@ -228,7 +228,7 @@ static bool is_finished(
 	return (side->index == 0 ? flow->group : flow->done) >= stream->n_messages;
 }
 
-/* A full window, of calls of isend alone: a plugin cannot count on test() to go on. */
+/* Fills the window by calls of isend alone: a plugin must not rely on test() for progress. */
 static void post_whole(struct flow *flow, struct side *side, const struct stream *stream)
 {
 	uint64_t until_ns = now_ns() + 5000000000u;
@@ -240,7 +240,7 @@ static void post_whole(struct flow *flow, struct side *side, const struct stream
 		side->index == 0 ? "isend" : "irecv", flow->posted, flow->in_flight);
 }
 
-/* Who posts first says so, the other waits for it. */
+/* The side that posts first reports it; the other one waits for that. */
 static void start_stream(struct flow *flows, struct side *side, const struct stream *stream)
 {
 	unsigned int first = stream->first == FIRST_SEND ? 0 : 1;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a plugin tells NCCL, by its log and the profiler's events; and what it should. See row.h. */
+/* A plugin's reports to NCCL, by its log and the profiler's events, and the expected ones. See
+ * row.h. */
 #include <pthread.h>
 #include <regex.h>
 #include <stdarg.h>
@@ -82,7 +83,7 @@ const char *expected(const struct side *side, const char *name)
 	return NULL;
 }
 
-/* Bytes that an event is of. Profilers look at the id first: it says what the description is. */
+/* The bytes of an event. Profilers look at the id first: it gives the kind of the description. */
 static uint64_t read_event(int64_t plugin, const void *data)
 {
 	const struct nccl_socket_event_v1 *socket = data;
@@ -103,7 +104,7 @@ static uint64_t read_event(int64_t plugin, const void *data)
 	return ib->qp.length;
 }
 
-/* Parents are sides. What is made of an event says whose it is. */
+/* Parents are sides. The result of an event names its side. */
 int harness_profiler(void **event, int call, void *parent, int64_t plugin, void *data)
 {
 	const struct side *side = parent;

@@ -50,7 +50,7 @@ bool tuner_load(struct tuner *tuner, void *library, int version)
 
 int tuner_init(struct tuner *tuner, uint64_t comm_id, size_t n_nodes, nccl_logger log)
 {
-	/* NCCL's own model, which a tuner may change; it is larger than any version's. */
+	/* NCCL's own model, which a tuner may change. It is larger than any version's. */
 	static double constants[1000];
 	int nvlink_domains[3] = { (int)n_nodes, 1, 1 };
 
@@ -70,7 +70,7 @@ int tuner_init(struct tuner *tuner, uint64_t comm_id, size_t n_nodes, nccl_logge
 
 int tuner_ask(struct tuner *tuner, int collective, float *costs, int n_algorithms, int n_protocols)
 {
-	/* An array of arrays, passed as what it is not: so does NCCL (enqueue.cc). */
+	/* An array of arrays, passed with another type, as NCCL does (enqueue.cc). */
 	float **table = (float **)(void *)costs;
 	int n_channels = 0;
 

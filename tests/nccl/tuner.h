@@ -20,10 +20,11 @@ struct tuner {
 	void *context;
 };
 
-/* Which tuner the NCCL takes that takes this net table: 2.22 for v8, 2.24 for v9, 2.28 for v11. */
+/* The tuner version of the NCCL that takes this net table: 2.22 for v8, 2.24 for v9, 2.28 for
+ * v11. */
 int tuner_version_for(int net_version);
 
-/* `library`: of dlopen(). False: it has no tuner of this version. */
+/* `library`: from dlopen(). Returns false if it has no tuner of this version. */
 bool tuner_load(struct tuner *tuner, void *library, int version);
 int tuner_init(struct tuner *tuner, uint64_t comm_id, size_t n_nodes, nccl_logger log);
 /* `costs` has a row of n_protocols for each algorithm. */

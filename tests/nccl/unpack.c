@@ -77,7 +77,7 @@ bool unpack_is_on(const void *comm)
 	return true;
 }
 
-/* Where the bytes of a GPU's address are, which are registered or allocated now. */
+/* Returns the bytes at a GPU's address that is registered or allocated now. */
 static void *at(uint64_t address, size_t size, const char *what)
 {
 	static const struct fake_cuda *fake;
@@ -93,7 +93,7 @@ static void *at(uint64_t address, size_t size, const char *what)
 	return bytes;
 }
 
-/* All lanes load and store so many bytes at once: at such addresses alone. */
+/* All lanes load and store that many bytes at once, so only at such addresses. */
 static void copy_lanes(uint8_t *to, const uint8_t *from, uint64_t to_address, uint64_t from_address,
 	uint32_t length, uint32_t width)
 {
@@ -114,7 +114,7 @@ static void copy_piece(const struct nccl_unpack_piece *piece,
 	const uint8_t *from = at(from_address, piece->length, "a piece in a packet");
 	uint8_t *to = at(to_address, piece->length, "a piece's place");
 
-	/* What decides is where both are relative to the starts, which NCCL takes to be aligned. */
+	/* The alignment is relative to both starts, which NCCL takes to be aligned. */
 	copy_lanes(to, from, to_address, from_address, bulk, width);
 	for (uint32_t i = bulk; i < piece->length; i++)
 		to[i] = from[i];

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # unpack.sh HARNESS HARNESS_VERBS PLUGIN [kernels]: rows of the harness with FERRULE_UNPACK=1, over
-# the local fabric, with the double of libcuda: what devices say, and messages that the harness
-# fetches out of packets as NCCL's kernels would.
+# the local fabric, with the double of libcuda: the properties of devices, and messages that the
+# harness fetches out of packets as NCCL's kernels would.
 harness=$1
 harness_verbs=$2
 plugin=$3
@@ -22,7 +22,7 @@ export FERRULE_UNPACK=1
 export FERRULE_DEVICES=local
 export FRL_HELD_FRAMES=4096
 
-# rows NAME=VALUE... -- OPTION|ROW...: in an environment.
+# rows NAME=VALUE... -- OPTION|ROW...: runs them in this environment.
 rows() {
 	local settings=()
 	while [ "$1" != -- ]; do
@@ -34,7 +34,7 @@ rows() {
 		"$@" || fail "rows with ${settings[*]:-no settings}: $*"
 }
 
-# off WARNING NAME=VALUE...: it is, and the log says why.
+# off WARNING NAME=VALUE...: UNPACK is off, and the log gives the reason.
 off() {
 	local warning=$1
 	shift
@@ -42,8 +42,8 @@ off() {
 		unpack-properties || fail "off because of $*"
 }
 
-# What devices say; and whether it is refused where it cannot be. Tables before v9 do not say of a
-# receive that its protocol is LL (src/transport/net.cc, v2.24.3), so there a tuner is not enough.
+# The properties of devices, and refusals where UNPACK is impossible. Tables before v9 do not say
+# that a receive's protocol is LL (src/transport/net.cc, v2.24.3), so there a tuner is not enough.
 rows -- --abi 12,11,10,9 --expect unpack=1 "$plugin" unpack-properties
 rows -- --abi 8,7,6 --expect unpack=0 --expect 'warning=off.*table v[67]' "$plugin" \
 	unpack-properties
@@ -76,7 +76,7 @@ rows NCCL_PROTO=Simple -- --abi 8 --sides threads "$plugin" unpack-mixed
 rows -- --split --abi 12,11,10,9 --sides threads "$plugin" unpack-mixed
 
 # Without its tuner NCCL would receive by LL into memory of the GPU: a connection is without UNPACK,
-# unless NCCL's settings say that it does not.
+# unless NCCL's settings exclude LL.
 rows -- --no-tuner --abi 12,10,9 --sides threads --expect on=0 \
 	--expect "warning=does not use Ferrule's tuner.*NCCL_PROTO=Simple" "$plugin" unpack-quota
 # Within a host the tuner excludes nothing.
@@ -86,7 +86,7 @@ rows NCCL_PROTO=Simple -- --no-tuner --sides threads "$plugin" unpack-mixed
 rows NCCL_PROTO=^LL128 NCCL_ALLOC_P2P_NET_LL_BUFFERS=1 -- --no-tuner --sides threads "$plugin" \
 	unpack-mixed
 
-# What the tuner excludes. LL stays where its buffers are in memory of the host.
+# The entries that the tuner excludes. LL stays if its buffers are in memory of the host.
 player=$harness
 tuner() {
 	local excluded=$1 step=$2
@@ -105,22 +105,22 @@ player=$harness_verbs tuner ll128 0 FERRULE_DEVICES=verbs FERRULE_UNPACK=0 FRL_G
 rows FERRULE_QPS=4 FERRULE_DEVICES='local;local' -- --fuse 2 --sides threads "$plugin" \
 	unpack-mixed abort leaks
 
-# Kernels that wait are no hazard to what calls no driver.
+# Kernels that wait are no hazard to code that calls no driver.
 rows FAKE_CUDA_LOADING=lazy -- --expect unpack=1 "$plugin" unpack-properties
 rows FAKE_CUDA_LOADING=lazy -- --sides threads "$plugin" unpack-quiet unpack-mixed
 
-# With a smaller MTU a slice is of more packets: the least that a connection has, or it is off.
+# With a smaller MTU a slice needs more packets than a connection has at least: UNPACK is off.
 rows FRL_PATH_MTU=1024 FRL_HELD_FRAMES=1030 -- --sides threads "$plugin" unpack-slice
 rows FRL_PATH_MTU=1024 NCCL_BUFFSIZE=16777216 -- --sides threads --expect on=0 "$plugin" \
 	unpack-quota
 
-# More connections than packet buffers: they are refused, or kernels of Ferrule's move what comes.
+# More connections than packet buffers: they are refused, or Ferrule's kernels move the data.
 rows FRL_HELD_FRAMES=816 -- --sides threads --expect on=2 "$plugin" unpack-quota
 rows FAKE_CUDA_FAIL=cuMemHostRegister:2:2:0 -- --sides threads --expect on=0 "$plugin" unpack-quota
 rows FAKE_CUDA_HOST_APART=1 FAKE_CUDA_MEMORY=8192 FERRULE_DEVICES='local;local' -- "$plugin" \
 	unpack-far
-# What nobody has asked for is no reason not to open a port: the buffers of each take 73 MiB, and a
-# process of 220 MiB of data has no room for those of the third one.
+# A port must open although nobody asked for its buffers: those of each port take 73 MiB, and a
+# process with 220 MiB of data has no room for the third one.
 printf '#!/bin/sh\nulimit -d 225280 && exec "%s" "$@"\n' "$(realpath "$player")" >"$temp/limited"
 chmod +x "$temp/limited"
 usual=$player
