@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Virtual time: a heap of events, and a clock that jumps to the next of them. Events of one time
- * run in the order in which they were made, so a run depends on nothing but its seed.
+ * Virtual time: a heap of events, and a clock that jumps to the next event. Events of one time run
+ * in the order in which they were made, so a run depends on its seed alone.
  */
 #ifndef FERRULE_SIM_CLOCK_H
 #define FERRULE_SIM_CLOCK_H
@@ -35,10 +35,10 @@ void clock_fini(struct clock *clock);
 void clock_at(struct clock *clock, uint64_t at_ns, void (*run)(void *owner, void *arg), void *owner,
 	void *arg);
 
-/* When the next event is due: CLOCK_NEVER or a time. */
+/* The time of the next event, or CLOCK_NEVER. */
 uint64_t clock_next(const struct clock *clock);
 
-/* Jumps to the next event and runs it; there must be one. */
+/* Jumps to the next event and runs it. There must be one. */
 void clock_step(struct clock *clock);
 
 #endif

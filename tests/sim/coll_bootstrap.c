@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How ranks of one process meet: a gathering in memory, and mail that takes a while. */
+/* The bootstrap for ranks of one process: a gather in memory, and mail with a delay. */
 #include "tests/sim/coll_world.h"
 
 #include "lib/base/error.h"

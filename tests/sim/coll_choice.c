@@ -32,7 +32,7 @@ enum {
 
 static const double most_ratio = 1.25;
 
-/* One collective among some ranks: what is measured, and what came of it. */
+/* One collective among some ranks: parameters and results. */
 struct trial {
 	enum frl_coll coll;
 	int ranks, ranks_per_host;

@@ -41,7 +41,7 @@ static uint64_t number_from_env(const char *name, uint64_t fallback)
 	return value;
 }
 
-/* Every third world has no faults at all; the others some of them. */
+/* Every third world has no faults; the others have some. */
 static uint32_t draw_ppm(struct random_state *random, uint32_t most)
 {
 	return random_below(random, 3) == 0 ? 0 : (uint32_t)random_below(random, most);
@@ -108,7 +108,7 @@ static void add(uint64_t *sum, const uint64_t *numbers, size_t n)
 		sum[i] += numbers[i];
 }
 
-/* Returns what the trace adds up to. */
+/* Returns the hash of the trace. */
 static uint64_t run(uint64_t seed, bool is_traced, struct sums *sums)
 {
 	struct coll_script script = { .seed = seed };
@@ -160,7 +160,7 @@ static int print_row(const char *name, uint64_t value)
 	return value == 0;
 }
 
-/* Returns how much has never happened. */
+/* Returns how many things have never happened. */
 static int print_sums(const struct sums *sums)
 {
 	const struct script_tally *tally = &sums->tally;

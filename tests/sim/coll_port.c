@@ -107,7 +107,7 @@ static uint16_t tx_burst(
 	return i;
 }
 
-/* Payload is copied when it is taken, so nothing refers to memory for longer. */
+/* Payload is copied when it is taken, so no memory stays in use. */
 static int mem_map(struct port *base, void *addr, size_t len, struct port_mem **ret_mem)
 {
 	(void)addr;
@@ -229,7 +229,8 @@ static void deliver(void *arg, struct frame *frame)
 	coll_wake(port->rank);
 }
 
-/* Who has the MAC; of questions by ARP who has the address. Other groups nobody is in. */
+/* Finds the owner of the MAC, or for questions by ARP of the address. Other groups have no
+ * members. */
 static struct coll_port *find_port(const struct coll_world *world, const struct frame *frame)
 {
 	const uint8_t *to = frame->data;

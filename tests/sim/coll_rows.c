@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives in virtual time, where it is time that counts: who waits for whom, who computes, and
- * how soon ranks go on when a rail dies. A row each; `test_sim_coll_rows NAME` runs one of them,
+ * Collectives in virtual time, where time is the point: ranks that wait for others, ranks that
+ * compute, and how soon ranks continue when a rail dies. `test_sim_coll_rows NAME` runs one row,
  * with its log.
  */
 #include "tests/sim/coll_world.h"
@@ -77,7 +77,7 @@ static void finish(
 
 /* ---- several communicators */
 
-/* Each waits for what the other has yet to make progress in. */
+/* Each waits for an operation that the other one has yet to advance. */
 static void test_crosswise(struct frl_comm *comm, int rank)
 {
 	struct frl_backoff backoff = { 0 };
@@ -96,7 +96,7 @@ static void test_crosswise(struct frl_comm *comm, int rank)
 	frl_comm_destroy(other);
 }
 
-/* Those that are gone make room for new ones. */
+/* Ended communicators make room for new ones. */
 static void split_often(struct frl_comm *comm, int rank)
 {
 	for (int i = 0; i < 40; i++) {
@@ -108,7 +108,7 @@ static void split_often(struct frl_comm *comm, int rank)
 	}
 }
 
-/* A failure of one is that one's own. */
+/* A failure of one communicator does not affect others. */
 static void abort_sibling(struct frl_comm *comm, int rank)
 {
 	struct frl_request *request, *lost;
@@ -127,7 +127,7 @@ static void abort_sibling(struct frl_comm *comm, int rank)
 	EXPECT(frl_barrier(comm) == 0);
 }
 
-/* The reason comes by mail, later than the news that the rank has left, and that it gave up, unless
+/* The reason comes by mail, later than the news that the rank has left and that it gave up, unless
  * that comes later still. */
 static void abort_and_leave(struct frl_comm *comm, int rank)
 {
@@ -142,7 +142,7 @@ static void abort_and_leave(struct frl_comm *comm, int rank)
 		"rank %d: %d, %s", rank, rc, frl_last_error());
 }
 
-/* One rank has no memory for the new communicator: nobody has it, and the old one goes on. */
+/* One rank has no memory for the new communicator: no rank gets it, and the old one continues. */
 static void split_poor(struct frl_comm *comm, int rank)
 {
 	struct frl_comm *child = comm;
@@ -163,7 +163,7 @@ static void split_poor(struct frl_comm *comm, int rank)
 
 /* ---- timeouts */
 
-/* Who is last in the line has not moved for long, and nothing is wrong. */
+/* The last rank of the line has not moved for long, and nothing is wrong. */
 static void queue_up(struct frl_comm *comm, int rank)
 {
 	struct frl_request *requests[2][8];
@@ -195,7 +195,7 @@ static void compute(struct frl_comm *comm, int rank)
 	finish(comm, request, rank, 0, LONG);
 }
 
-/* Memory that a NIC holds for long: operations end, and it is given back later. */
+/* A NIC holds memory for long: operations end, and it is given back later. */
 static void sum_held(struct frl_comm *comm, int rank)
 {
 	for (int i = 0; i < 4; i++)
@@ -222,7 +222,7 @@ static void answer_late(struct frl_comm *comm, int rank)
 
 /* ---- rails */
 
-/* The others wait in a child for rank 0, which waits for what they have to mend. */
+/* The others wait in a child for rank 0, which waits for a repair that they must make. */
 static void wait_in_child(struct frl_comm *comm, int rank)
 {
 	struct frl_comm *child;
@@ -258,7 +258,7 @@ static void exchange(struct frl_comm *comm, int rank)
 	}
 }
 
-/* All connections are there when the rail dies. */
+/* All connections exist when the rail dies. */
 static void lose_rail(struct frl_comm *comm, int rank)
 {
 	exchange(comm, rank);
@@ -286,8 +286,8 @@ static int planned_cuts(void)
 	return n;
 }
 
-/* How many cuts there have been: all ranks must say the same. They ask each other by the library,
- * as a rank whose acknowledgements are lost in a cut needs the others in it. */
+/* The number of cuts so far, on which all ranks must agree. They ask each other by the library: a
+ * rank whose acknowledgements are lost in a cut needs the others in it. */
 static int32_t agree_on_cuts(struct frl_comm *comm)
 {
 	int32_t mine = coll_world->cuts, most = 0;
@@ -296,7 +296,7 @@ static int32_t agree_on_cuts(struct frl_comm *comm)
 	return most;
 }
 
-/* As long as rails die and come back, and a little longer; slowly while nothing happens. */
+/* Polls as long as rails die and come back, and a little longer; slowly while nothing happens. */
 static void sum_until_cut(struct frl_comm *comm, int rank)
 {
 	int cuts = 0, sums = 0, quiet = 0;
@@ -314,7 +314,7 @@ static void sum_until_cut(struct frl_comm *comm, int rank)
 	SIM_CHECK(sums > 3, "rank %d: all was over at once", rank);
 }
 
-/* The same, and between the cuts nobody calls the library: nothing is to be lost by that. */
+/* The same without calls of the library between the cuts: nothing may be lost by that. */
 static void sum_at_times(struct frl_comm *comm, int rank)
 {
 	finish(comm, start(comm, rank, 0, LONG), rank, 0, LONG);
@@ -325,7 +325,7 @@ static void sum_at_times(struct frl_comm *comm, int rank)
 	finish(comm, start(comm, rank, 0, LONG), rank, 0, LONG);
 }
 
-/* Rails that came back are used by new connections, and no rail is suspected for nothing. */
+/* New connections use rails that came back, and no rail is suspected without a reason. */
 static void split_after(struct frl_comm *comm, int rank)
 {
 	struct frl_comm *child;
@@ -348,7 +348,7 @@ static void split_after(struct frl_comm *comm, int rank)
 	}
 }
 
-/* Rail 0 of the rank dies, with what is on its way to it. */
+/* Rail 0 of the rank dies, with the frames on their way to it. */
 static void cut_rail(int rank)
 {
 	struct coll_port *port = &coll_world->ranks[rank].ports[0];
@@ -356,8 +356,8 @@ static void cut_rail(int rank)
 	port->to.cut = port->from.cut = true;
 }
 
-/* `sender` sends to the other. Whoever is done first cuts the sender's or the receiver's rail, and
- * stays outside, while the other one needs it to go on over the other rail. */
+/* `sender` sends to the other. The first one to finish cuts the sender's or the receiver's rail and
+ * stays outside, while the other one needs it to continue over the other rail. */
 static void need_absent(struct frl_comm *comm, int rank, int first, int cut, size_t count)
 {
 	const struct frl_collective c = { .coll = rank == 0 ? FRL_SEND : FRL_RECV,
@@ -386,13 +386,13 @@ static void lose_acks(struct frl_comm *comm, int rank)
 	need_absent(comm, rank, 1, 0, LONG);
 }
 
-/* Rank 0 has sent something short, which is lost. */
+/* Rank 0 has sent a short message, which is lost. */
 static void lose_data(struct frl_comm *comm, int rank)
 {
 	need_absent(comm, rank, 0, 1, 1);
 }
 
-/* Nothing is left: all ranks say so. */
+/* Nothing is left: all ranks report so. */
 static void lose_all(struct frl_comm *comm, int rank)
 {
 	int rc = 0;
@@ -417,7 +417,7 @@ static void lose_all(struct frl_comm *comm, int rank)
 
 #define CUT(told) .cuts = { { .ns = MS(300), .rank = 0, .rail = 1, .is_told = (told) } }
 
-/* Rail 0 of rank 1 is away for `ms`; a moment later rail 1 is. */
+/* Rail 0 of rank 1 is down for `ms`; a moment later rail 1 is. */
 #define TURNS(from, ms, told)                                                              \
 	{ .ns = MS(from), .rank = 1, .is_told = (told) },                                  \
 		{ .ns = MS((from) + (ms)), .rank = 1, .is_told = (told), .heals = true },  \
@@ -461,7 +461,7 @@ static const struct row rows[] = {
 			.to = { .rate_bps = 100000000 } },
 		.most_ms = 25000 },
 	{ "rail_dies", lose_rail, { .ranks = 8, .rails = 2, CUT(false) }, .most_ms = 13000 },
-	/* Looking for the reason takes no longer than its time, however late a nap ends. */
+	/* The search for the reason takes no longer than its limit, however late a nap ends. */
 	{ "rail_dies_busy", lose_rail,
 		{ .ranks = 8, .rails = 2, .oversleep_ns = MS(19), CUT(false) }, .most_ms = 14000 },
 	{ "rail_dies_in_sums", sum_meanwhile, { SUMS(0) }, .most_ms = 13000 },

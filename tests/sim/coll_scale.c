@@ -33,10 +33,10 @@ enum {
 
 static const double byte_ns = 8.0 / RATE_GBPS;
 static const double least_ratio = 0.7;
-/* By size. Of messages that wait for credits, but are over soon, two delays count for one. */
+/* Limits by size. Two delays count as one for short messages that wait for credits. */
 static const double most_ratio[SIZES] = { 1.3, 3, 2.25 };
 
-/* What is being measured, and what came of it. */
+/* The parameters and results of the measurement. */
 struct scale {
 	enum frl_coll coll;
 	enum frl_algo algo;
@@ -79,7 +79,7 @@ static double theory_ns(const struct scale *s, size_t bytes)
 	case FRL_ALGO_AUTO:
 	case FRL_ALGOS: break;
 	}
-	/* To reduce is half of it, to gather the other half. */
+	/* Reducing is half of it, gathering the other half. */
 	return (s->coll == FRL_ALLREDUCE ? 2 : 1) * (rounds * DELAY_NS + sent * byte_ns);
 }
 
@@ -111,7 +111,7 @@ static void run_rank(struct frl_bootstrap *bootstrap, struct frl_device *const d
 	config.n_devices = 1;
 	config.algos = frl_algo_name(s->algo);
 	SIM_CHECK(frl_comm_create_with(bootstrap, &config, &comm) == 0, "%s", frl_last_error());
-	/* Connections are made by the first one. */
+	/* The first operation makes the connections. */
 	operate(s, comm, s->bytes[1]);
 	for (int i = 0; i < SIZES; i++) {
 		uint64_t start_ns;
@@ -177,7 +177,7 @@ static const char *size_name(size_t bytes, char text[16])
 /* Returns whether all times are near theory. */
 static bool run(const struct scale *kind, int ranks, size_t most, uint8_t *zeros[2])
 {
-	/* Of the operations on pieces, each piece at least of 8 bytes. */
+	/* For operations on pieces: each piece has at least 8 bytes. */
 	size_t least = kind->coll == FRL_ALLREDUCE ? 8 : 8 * (size_t)ranks;
 	struct scale s = { .coll = kind->coll,
 		.algo = kind->algo,
@@ -205,7 +205,7 @@ static bool run(const struct scale *kind, int ranks, size_t most, uint8_t *zeros
 	return is_near;
 }
 
-/* What a plan keeps of its own in each rank, and connections of all to all, must fit the memory. */
+/* The plan's data of each rank, and connections of all to all, must fit the memory. */
 static size_t largest(const struct scale *kind, int ranks)
 {
 	if (kind->algo == FRL_ALGO_DIRECT && ranks > 64)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One rank's part of a script: buffers, the operations, and a look at what they left. */
+/* One rank's part of a script: buffers, the operations, and checks of the results. */
 #include "tests/sim/coll_script.h"
 
 #include "collectives/communicator/communicator.h"
@@ -36,7 +36,7 @@ struct work {
 	struct frl_request *request;
 };
 
-/* Off by `skew` bytes, for nobody promises alignment. */
+/* Offset by `skew` bytes, as alignment is not guaranteed. */
 static void buffer_init(struct buffer *buffer, size_t size, unsigned skew)
 {
 	buffer->memory = sim_alloc(size + skew + 2 * GUARD, 1);
@@ -86,7 +86,7 @@ static void count_elements(struct work *w)
 	}
 }
 
-/* Pieces one behind the other, with a hole here and there. */
+/* Pieces one behind the other, with some holes. */
 static void make_counts(struct work *w)
 {
 	size_t at[2] = { 0 };
@@ -103,7 +103,7 @@ static void make_counts(struct work *w)
 	}
 }
 
-/* In place, the two buffers are one: the shorter lies within the longer. */
+/* In place, the two buffers are one: the shorter one lies within the longer one. */
 static size_t own_piece(const struct work *w)
 {
 	switch (w->op.coll) {
@@ -120,7 +120,7 @@ static void make_buffers(struct work *w, struct random_state *random)
 	size_t size = frl_dtype_size(w->op.dtype);
 
 	buffer_init(&w->send, w->sends * size, (unsigned)random_below(random, 8));
-	/* Who has but one buffer has nothing to be in place. */
+	/* An operation with one buffer has no variant in place. */
 	w->op.in_place = w->op.in_place && w->sends && w->receives;
 	if (!w->op.in_place) {
 		buffer_init(&w->recv, w->receives * size, (unsigned)random_below(random, 8));
@@ -138,7 +138,7 @@ static void make_buffers(struct work *w, struct random_state *random)
 
 /* ---- what must be there */
 
-/* Where rank `from` has in ALLTOALLV what is for rank `to`. */
+/* The offset in ALLTOALLV at which rank `from` has the data for rank `to`. */
 static size_t place_of(const struct work *w, int from, int to)
 {
 	size_t at = 0;
@@ -148,7 +148,7 @@ static size_t place_of(const struct work *w, int from, int to)
 	return at;
 }
 
-/* Received element `i`; -1: none, it must be untouched. */
+/* Received element `i`; -1: none, it must be unchanged. */
 static double expected(const struct work *w, size_t i)
 {
 	const struct coll_op *op = &w->op;
@@ -219,7 +219,7 @@ static void check_received(const struct work *w)
 	}
 }
 
-/* What was sent is as it was, unless it was received into. */
+/* Sent data is unchanged, unless it was received into. */
 static void check_sent(const struct work *w)
 {
 	size_t size = frl_dtype_size(w->op.dtype);
@@ -296,7 +296,7 @@ static void count_op(struct script_tally *tally, const struct coll_op *op)
 	tally->in_place += op->in_place;
 }
 
-/* Started in one order, waited for in another one. */
+/* Started in one order, awaited in another one. */
 static void run_batch(struct coll_script *script, struct frl_comm *comm, struct random_state *all,
 	struct random_state *own)
 {

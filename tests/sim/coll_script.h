@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ranks do in a run: collectives of all kinds, from a seed that all of them have, and what
- * must come of them. Inputs are such that results are exact in any order, and are known without
- * reducing anything.
+ * The operations of ranks in a run: collectives of all kinds, from a seed that all ranks share, and
+ * their results. Inputs are such that results are exact in any order and known without reducing
+ * anything.
  */
 #ifndef FERRULE_SIM_COLL_SCRIPT_H
 #define FERRULE_SIM_COLL_SCRIPT_H
@@ -31,7 +31,7 @@ struct coll_script {
 	struct script_tally tally;
 };
 
-/* One operation, alike on all ranks. */
+/* One operation, the same on all ranks. */
 struct coll_op {
 	enum frl_coll coll;
 	enum frl_dtype dtype;
@@ -45,18 +45,18 @@ struct coll_op {
 
 /* coll_values.c */
 
-/* Element `i` of what rank `rank` of `ranks` gives: a small whole number, NaN or infinity. */
+/* Element `i` of the input of rank `rank` of `ranks`: a small whole number, NaN or infinity. */
 double coll_value(const struct coll_op *op, int rank, size_t i);
-/* What ALLREDUCE has in element `i`. */
+/* The expected element `i` of ALLREDUCE. */
 double coll_reduced(const struct coll_op *op, int ranks, size_t i);
-/* Writes a number that the type has. */
+/* Writes a number that is exact in the type. */
 void coll_put(void *element, enum frl_dtype dtype, double value);
 /* Elements from one rank to another one in ALLTOALLV. */
 size_t coll_piece(const struct coll_op *op, int from, int to);
 /* The next operation for `ranks` ranks. */
 void coll_draw(struct random_state *random, int ranks, uint64_t bytes_max, struct coll_op *ret_op);
 
-/* Of a rank: the script, as config.run of a world; `arg` is the struct. */
+/* For a rank: runs the script, as config.run of a world; `arg` is the struct. */
 void coll_script_run(
 	struct frl_bootstrap *bootstrap, struct frl_device *const devices[], void *arg);
 

@@ -41,8 +41,8 @@ static bool is_float(enum frl_dtype dtype)
 	return dtype == FRL_FLOAT32 || dtype == FRL_FLOAT64 || is_narrow(dtype);
 }
 
-/* Now and then, in some operations: NaN, or infinity where the type has one. Not with int8, where
- * one makes a whole block NaN. */
+/* Sometimes, in some operations: NaN, or infinity if the type has one. Not with int8, where one
+ * makes a whole block NaN. */
 static bool draw_special(const struct coll_op *op, uint64_t bits, double *ret_value)
 {
 	if (!is_float(op->dtype) || op->wire == FRL_WIRE_INT8 || op->salt % 4 > 0 ||
@@ -97,7 +97,7 @@ double coll_reduced(const struct coll_op *op, int ranks, size_t i)
 	return op->op == FRL_AVG ? whole(result / ranks, op->dtype) : result;
 }
 
-/* The encoding of a float that has it exactly, and is normal or zero. */
+/* The encoding of a float that is exact in it, and normal or zero. */
 static uint32_t encode(double value, int mantissa, int bias)
 {
 	int exponent;
@@ -113,7 +113,7 @@ static uint32_t encode(double value, int mantissa, int bias)
 	return (uint32_t)(exponent - 1 + bias) << mantissa | bits;
 }
 
-/* NaN as results have it, see docs/reference/reductions.md, and infinity. */
+/* NaN as in results (docs/reference/reductions.md), and infinity. */
 static void put_special(void *element, enum frl_dtype dtype, bool is_nan)
 {
 	static const uint64_t nans[FRL_DTYPES] = { [FRL_FLOAT64] = UINT64_C(0x7ff8000000000000),
@@ -167,7 +167,7 @@ size_t coll_piece(const struct coll_op *op, int from, int to)
 	return mix(op->salt + 1, (uint64_t)from, (uint64_t)to) % (op->count + 1);
 }
 
-/* Often around the sizes at which something changes. */
+/* Often near the sizes at which the implementation changes. */
 static size_t draw_count(
 	struct random_state *random, size_t elem_size, int ranks, uint64_t bytes_max)
 {
@@ -192,7 +192,7 @@ static void draw_reduction(struct random_state *random, int ranks, struct coll_o
 		op->op = (enum frl_op)random_below(random, FRL_AVG);
 		op->wire = (enum frl_wire)random_below(random, FRL_WIRES);
 	}
-	/* Narrow floats are divided before they are added: exact by powers of two. */
+	/* Narrow floats are divided before they are added, which is exact for powers of two. */
 	if (op->op == FRL_AVG && is_narrow(op->dtype) && (ranks & (ranks - 1)))
 		op->op = FRL_SUM;
 }

@@ -103,7 +103,7 @@ void __wrap_location_host(uint8_t ret_id[HOST_ID_SIZE])
 	memcpy(ret_id, &host, sizeof(host));
 }
 
-/* Processors take no time: there is one for each rank. */
+/* Processors take no time: each rank has one. */
 uint32_t __wrap_location_processors(uint32_t *ret_first)
 {
 	if (!coll_world)
@@ -133,7 +133,7 @@ void __wrap_frl_backoff_idle(struct frl_backoff *backoff)
 		__real_frl_backoff_idle(backoff);
 }
 
-/* Hardware does not tell how much of a message has come over a connection that broke. */
+/* Hardware does not report how much of a message has arrived over a connection that broke. */
 int __wrap_frl_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[])
 {
 	int n = __real_frl_poll_cq(cq, max, wc);
@@ -231,7 +231,7 @@ static void open_devices(struct coll_rank *rank)
 	}
 }
 
-/* No device that does not reduce is asked to. */
+/* No device that cannot reduce is asked to. */
 static void check_device(struct coll_rank *rank, struct frl_device *device)
 {
 	struct frl_stats stats;
@@ -336,7 +336,7 @@ void coll_idle(struct coll_rank *rank)
 		wait_until(rank, until_ns);
 		return;
 	}
-	/* Once: a rank that idles again waits for something else than what it could receive. */
+	/* Once: a rank that idles again waits for something other than its received frames. */
 	if (coll_ports_have_rx(rank)) {
 		if (rank->idled_ns == now_ns)
 			wait_until(rank, now_ns + SOON_NS);
@@ -448,7 +448,7 @@ void coll_world_run(struct coll_world *world, const struct coll_config *config)
 			"only %d of %d ranks have come to their end", world->done, config->ranks);
 		run_ready(world);
 	}
-	/* Frames on their way come to ports that are closed. */
+	/* Frames on their way arrive at ports that are closed. */
 	while (world->clock.count)
 		clock_step(&world->clock);
 	for (int i = 0; i < config->ranks; i++) {

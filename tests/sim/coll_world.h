@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ranks over a simulated network: all of the library (devices, queue pairs, engine, collectives) is
- * the real one. Each rank is a coroutine of this one thread; where it would wait, in
- * frl_backoff_idle(), the others run, and when all of them wait, virtual time goes on to the next
- * event. What the library asks of the world outside is answered here: clock_gettime(), nanosleep(),
- * getrandom(), location_host(), location_processors(), location_waited_ns(), comm_measure(),
- * comm_thread_start(), frl_poll_cq() and dpdk_port_open() are replaced by the linker (--wrap).
+ * Ranks over a simulated network. All of the library (devices, queue pairs, engine, collectives) is
+ * the real one. Each rank is a coroutine of this one thread. When it would wait, in
+ * frl_backoff_idle(), the others run; when all of them wait, virtual time advances to the next
+ * event. The library's calls of its environment are answered here. The linker (--wrap) replaces
+ * clock_gettime(), nanosleep(), getrandom(), location_host(), location_processors(),
+ * location_waited_ns(), comm_measure(), comm_thread_start(), frl_poll_cq() and dpdk_port_open().
  * While no world runs, the real functions are called.
  *
  * The network is a switch that never blocks, with a link in each direction to every port. Frames
@@ -31,7 +31,7 @@ enum {
 	COLL_IDLE_NS = 1000000, /* the longest that a rank waits without looking */
 };
 
-/* A rail of a rank dies, both ways, and its port says so, or not a word; or it is back. */
+/* A rail of a rank dies, both ways, with or without a link event of its port; or it is back. */
 struct coll_cut {
 	uint64_t ns; /* 0: it does not happen */
 	int rank, rail;
@@ -145,17 +145,17 @@ struct coll_world {
 	uint64_t poor_partials; /* messages to the other devices that were cut off */
 };
 
-/* The one that runs, or NULL. */
+/* The running rank, or NULL. */
 extern struct coll_world *coll_world;
 
 /* Runs all ranks to their end, and checks that nothing is left of them. */
 void coll_world_run(struct coll_world *world, const struct coll_config *config);
 void coll_world_free(struct coll_world *world);
 
-/* Of a rank: waits until all of them have called it, and answers its peers meanwhile. */
+/* For a rank: waits until all ranks have called it, and answers its peers meanwhile. */
 void coll_meet(void);
 
-/* Of a rank: does something else for so long, without using the library. */
+/* For a rank: computes for that long, without using the library. */
 void coll_compute(uint64_t ns);
 
 /* The same, while progress threads drive the devices. */
@@ -164,16 +164,16 @@ void coll_stay_outside(uint64_t ns);
 /* Nanoseconds of virtual time. */
 uint64_t coll_now(void);
 
-/* The rank, which may be running, is to look at what has happened. */
+/* The rank, which may be running, must check for events. */
 void coll_wake(struct coll_rank *rank);
-/* Of a rank that has nothing to do: until it is woken, or its devices have. */
+/* For an idle rank: waits until it is woken, or its devices have work. */
 void coll_idle(struct coll_rank *rank);
 /* The same, and drives the devices, as a progress thread does. */
 void coll_attend(struct coll_rank *rank);
 
 /* coll_port.c */
 void coll_ports_init(struct coll_rank *rank);
-/* They are closed; adds up what their links have seen. */
+/* Closes all of them and adds up the counts of their links. */
 void coll_ports_fini(struct coll_rank *rank);
 bool coll_ports_have_rx(const struct coll_rank *rank);
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Executed at the peer, as far as anybody can tell. */
+/* Executed at the peer, as far as can be known. */
 static bool has_arrived(const struct endpoint *endpoint, const struct message *message)
 {
 	return !endpoint_is_reliable(endpoint) || endpoint->lawless ||
@@ -41,7 +41,7 @@ static void gather_piece(void *arg, uint32_t at, uint32_t done, uint32_t len)
 	memcpy(gather->out + done, gather->memory->bytes + at, len);
 }
 
-/* All of it is there when the completion says so. */
+/* The whole message is in memory when the completion says so. */
 static void check_result(struct endpoint *endpoint, const struct message *message, uint32_t k)
 {
 	static uint8_t bytes[SCRIPT_LONGEST];
@@ -142,8 +142,8 @@ static void check_received(struct endpoint *endpoint, const struct frl_wc *wc)
 	endpoint->world->tally->solicited += expected->solicited;
 }
 
-/* How much of a message is in the memory of the receive that fails: the packets that were accepted
- * without the one that was taken away. */
+/* The bytes of a message in the memory of the receive that fails: those of packets that were
+ * accepted, without the one that was taken away. */
 static void check_placed(struct endpoint *endpoint, const struct frl_wc *wc)
 {
 	const struct expected *expected = &endpoint->expected[endpoint->n_met];
@@ -290,7 +290,7 @@ void oracle_check_polled(struct endpoint *endpoint, const struct frl_wc *wc)
 	uint32_t k = wc_sequence(wc);
 	const struct message *message = &endpoint->script.messages[k];
 
-	/* An end that does not poll uses slots again without. */
+	/* An end that does not poll reuses slots without polling. */
 	if (wc->status != FRL_WC_SUCCESS || endpoint->lawless || endpoint->lost || endpoint->lazy)
 		return;
 	if (wc_is_recv(wc) && endpoint->inbox->memory.mock) {

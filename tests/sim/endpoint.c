@@ -138,7 +138,7 @@ void endpoint_init(struct endpoint *endpoint, uint32_t longest)
 	endpoint->qpn = endpoint->qp->core.qpn;
 }
 
-/* False: try again. */
+/* Returns false to try again. */
 static bool try_modify(struct endpoint *endpoint, enum frl_qp_state state, uint32_t mask)
 {
 	const char *why = "";
@@ -219,7 +219,7 @@ void endpoint_start(struct endpoint *endpoint)
 	modify(endpoint, FRL_QPS_RTS, mask);
 }
 
-/* The first packet of the first request of which nothing has been sent. */
+/* The first packet of the first request that has sent none. */
 static uint32_t first_unsent(const struct endpoint *endpoint)
 {
 	const struct requester *r = &endpoint->qp->core.requester;
@@ -277,7 +277,8 @@ void endpoint_remove_qp(struct endpoint *endpoint)
 
 	if (endpoint->removed)
 		return;
-	/* A receive of a shared queue that was taken for an unfinished message is lost with it. */
+	/* A receive of a shared queue that was taken for an unfinished message is lost with the
+	 * message. */
 	taken = endpoint->qp->core.responder.recv;
 	if (endpoint->shares && taken)
 		inbox_slot(endpoint->inbox, (uint32_t)taken->wr_id)->state = INBOX_FREE;
@@ -325,7 +326,7 @@ static bool has_gone(const struct endpoint *endpoint)
 
 static bool receives_done(const struct endpoint *endpoint)
 {
-	/* What must come of the peer comes by the time that the peer has sent it. */
+	/* A result that the peer must give is due when the peer has sent it. */
 	if (!endpoint_is_reliable(endpoint) || endpoint->silent || endpoint->lazy ||
 		endpoint->lawless || has_gone(endpoint->peer))
 		return true;
@@ -371,7 +372,7 @@ struct endpoint *endpoint_of(struct node *node, const struct frl_wc *wc)
 	return &world->endpoints[index];
 }
 
-/* A slot is the application's again: what still refers to it is a repetition. */
+/* A slot is the application's again: only repetitions still refer to it. */
 static void reuse_slots(struct endpoint *endpoint, uint32_t from, uint32_t to)
 {
 	for (; from != to; from++) {

@@ -25,7 +25,7 @@ enum {
 	ENDPOINT_ARRIVALS = 256,
 	ENDPOINT_CQ = 1024, /* completions, at most */
 	ENDPOINT_NO_RECV = UINT32_MAX,
-	/* Completions of shared queues name it instead of an endpoint. */
+	/* Completions of shared queues have it instead of an endpoint. */
 	ENDPOINT_OF_SRQ = 0xffff,
 };
 
@@ -37,8 +37,8 @@ struct sim_cq {
 	uint32_t scanned; /* completions before that have been checked */
 	uint8_t armed;    /* as it should be: enum cq_armed */
 	bool notifies;    /* its channel is to be told */
-	/* Entries before that could be polled when they were looked at, and were told of then. What
-	 * is to be told: enum sim_notice. */
+	/* Entries before that could be polled when they were checked, and notified then. What must
+	 * be notified: enum sim_notice. */
 	uint32_t noted;
 	uint8_t notices[ENDPOINT_CQ];
 };
@@ -61,7 +61,7 @@ struct progress {
 	bool told;   /* an error that was not a flush has been seen */
 };
 
-/* A type 2 window on the target. What the application knows of it; the oracle looks at the rest. */
+/* A type 2 window on the target: the application's view. The oracle checks the rest. */
 enum window_state {
 	WINDOW_UNBOUND,
 	WINDOW_BINDING, /* posted */
@@ -80,7 +80,7 @@ struct window {
 	uint32_t users;   /* messages of the peer with its key that are not over */
 };
 
-/* A receive completion that must come, of a message that is complete. */
+/* A receive completion that must come, for a complete message. */
 struct expected {
 	enum frl_wc_status status;
 	uint32_t request;
@@ -95,13 +95,13 @@ struct expected {
 	bool solicited;
 };
 
-/* A packet of an unreliable flow that the engine was given: packet `packet` of `from`. */
+/* A packet of an unreliable flow that the engine received: packet `packet` of `from`. */
 struct arrival {
 	struct endpoint *from;
 	uint32_t packet;
 };
 
-/* The application stops starting requests for a while. */
+/* The application starts no requests for a while. */
 struct drain {
 	bool wanted;
 	uint32_t after; /* messages posted */
@@ -174,27 +174,27 @@ struct endpoint {
 	uint32_t posted_in_error;
 };
 
-/* Memory and queues; the queue pair is then in RESET. n_send, n_recv, window and what the script
- * says have been chosen by then. */
+/* Makes memory and queues; the queue pair is then in RESET. n_send, n_recv, window and the values
+ * of the script have been chosen by then. */
 void endpoint_init(struct endpoint *endpoint, uint32_t longest);
-/* From RESET to RTR, by `attr`. False: an address is still being asked for. */
+/* Moves from RESET to RTR, by `attr`. Returns false while an address is still being resolved. */
 bool endpoint_connect(struct endpoint *endpoint);
 /* From RTR to RTS. */
 void endpoint_start(struct endpoint *endpoint);
-/* To SQD, if it is time for that; or back to RTS when nothing is under way any more. */
+/* Moves to SQD if it is time for that, or back to RTS when nothing is under way any more. */
 void endpoint_drain(struct endpoint *endpoint);
 void endpoint_to_error(struct endpoint *endpoint);
-/* Destroys the queue pair in mid-flight. */
+/* Destroys the queue pair while requests are in flight. */
 void endpoint_remove_qp(struct endpoint *endpoint);
 void endpoint_fini(struct endpoint *endpoint);
 
-/* True when the application has nothing to wait for any more. */
+/* Returns true when the application has nothing left to wait for. */
 bool endpoint_done(const struct endpoint *endpoint);
 
 /* Takes up to `max` completions off each queue. Returns whether there were some. */
 bool endpoint_poll(struct endpoint *endpoint, uint32_t max);
 
-/* Which end and request a completion is of; the identifier says it. */
+/* The end and request of a completion, by its identifier. */
 uint64_t endpoint_wr_id(const struct endpoint *endpoint, bool recv, uint32_t sequence);
 struct endpoint *endpoint_of(struct node *node, const struct frl_wc *wc);
 
@@ -213,7 +213,7 @@ static inline uint32_t wc_sequence(const struct frl_wc *wc)
 	return (uint32_t)wc->wr_id;
 }
 
-/* In source and in results. */
+/* For source and results. */
 static inline uint32_t send_slot(const struct endpoint *endpoint, uint32_t k)
 {
 	return MEMORY_GUARD + (k & (endpoint->n_send - 1)) * endpoint->slot_size;

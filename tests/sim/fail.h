@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Invariants that do not hold: the seed is printed and the program ends. */
+/* Reports an invariant that does not hold: prints the seed and ends the program. */
 #ifndef FERRULE_SIM_FAIL_H
 #define FERRULE_SIM_FAIL_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The position of the run; printed by sim_fail(). */
+/* The position of the run; sim_fail() prints it. */
 struct sim_position {
 	uint64_t seed;
 	const uint64_t *now_ns;
@@ -17,7 +17,7 @@ extern struct sim_position sim_position;
 __attribute__((noreturn, format(printf, 4, 5))) void sim_fail(
 	const char *file, int line, const char *condition, const char *format, ...);
 
-/* The condition is an invariant; the rest is printf-like and says whose and why. */
+/* Checks an invariant; the other arguments are printf-like and name the object and the reason. */
 #define SIM_CHECK(condition, ...)                                              \
 	do {                                                                   \
 		if (!(condition))                                              \

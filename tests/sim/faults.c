@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Faults on purpose: the connections that they may hurt, and how they are made. */
+/* Deliberate faults: the connections that they may affect, and how they are made. */
 #include "tests/sim/fail.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/world.h"
@@ -47,7 +47,7 @@ static void doom(struct world *world, struct endpoint *endpoint)
 	}
 }
 
-/* Makes a fault of a message; false when this message does not allow it. */
+/* Makes a message faulty. Returns false if this message does not allow it. */
 static bool spoil_message(struct world *world, struct message *message)
 {
 	enum vice vice = (enum vice)(1 + random_below(&world->random, N_VICES - 1));
@@ -87,7 +87,7 @@ static bool spoil(struct world *world, struct script *script)
 	return false;
 }
 
-/* Everybody on the node of the endpoint. */
+/* All flows on the node of the endpoint. */
 static void doom_node(struct world *world, const struct node *node)
 {
 	for (uint32_t i = 0; i < world->n_endpoints; i++)
@@ -155,7 +155,7 @@ void scenario_doom(struct world *world)
 	}
 }
 
-/* One of them, or both. */
+/* One of the two ends, or both. */
 static void deregister(struct world *world, struct sim_memory *a, struct sim_memory *b)
 {
 	uint64_t which = random_below(&world->random, 3);
@@ -191,9 +191,9 @@ void scenario_break(struct world *world)
 }
 
 /*
- * Once armed, the application of endpoint 0 gives up at the worst of moments: when the peer has got
- * the frame but not read it, or has placed it but not asked whether it was still good. Its memory
- * is used for something else as soon as it has seen the flushed completions.
+ * Once armed, the application of endpoint 0 gives up at the worst moment: when the peer has the
+ * frame but has not read it, or has placed it but not yet checked that it was still valid. Its
+ * memory is reused as soon as it has seen the flushed completions.
  */
 void scenario_on_read(void *arg, const struct frame *frame)
 {

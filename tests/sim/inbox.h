@@ -62,7 +62,8 @@ static inline uint32_t inbox_offset(const struct inbox *inbox, uint32_t request)
 	return MEMORY_GUARD + (request & (inbox->n - 1)) * inbox->slot_size;
 }
 
-/* The next one may be posted. In a shared queue one that a queue pair keeps is no obstacle. */
+/* Whether the next one may be posted. In a shared queue a request that a queue pair keeps does not
+ * prevent it. */
 static inline bool inbox_has_room(struct inbox *inbox)
 {
 	for (uint32_t i = 0; inbox->srq && i < inbox->n; i++, inbox->next++)

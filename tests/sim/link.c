@@ -9,7 +9,7 @@
 
 enum {
 	ETHERNET_MIN = 60, /* bytes of a frame without its FCS */
-	/* A CRC of 32 bits finds up to three wrong bits in frames of this size for certain. */
+	/* A CRC of 32 bits detects up to three wrong bits in frames of this size. */
 	MAX_FLIPS = 3,
 	PPM = 1000000,
 };
@@ -82,7 +82,7 @@ static struct frame *pad(struct link *link, struct frame *frame)
 	return padded;
 }
 
-/* ARP and ND have no checksum that is good enough; it is the FCS which drops them when damaged. */
+/* ARP and ND have no strong checksum: the FCS drops damaged ones. */
 static bool protects_itself(const struct frame *frame)
 {
 	struct wire_packet packet;
@@ -90,7 +90,7 @@ static bool protects_itself(const struct frame *frame)
 	return wire_decode(&packet, frame->data, frame->len) == WIRE_OK;
 }
 
-/* The offset of the BTH. */
+/* Returns the offset of the BTH. */
 static uint32_t bth_offset(const struct frame *frame)
 {
 	bool tagged = frame->data[ETH_LEN - 2] == ETHERTYPE_VLAN >> 8;
@@ -100,7 +100,7 @@ static uint32_t bth_offset(const struct frame *frame)
 	return l3 + (ipv4 ? IPV4_LEN : IPV6_LEN) + UDP_LEN;
 }
 
-/* Returns which one. */
+/* Returns the damaged bit. */
 static uint64_t flip_bit(struct link *link, struct frame *frame)
 {
 	uint64_t first = 0, bit;
@@ -120,7 +120,7 @@ static void damage(struct link *link, struct frame *frame)
 
 	for (uint64_t i = 0; i < flips; i++)
 		bits[i] = flip_bit(link, frame);
-	/* Twice the same bit, and nothing has happened. */
+	/* Flipping the same bit twice would change nothing. */
 	if (flips != 2 || bits[0] != bits[1])
 		frame->ignored = true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A link in one direction: frames go in at one end, and after delay and serialisation come out at
- * the other, unless the seeded generator has them lost, overtaken, doubled or damaged.
+ * A link in one direction. Frames go in at one end and come out at the other after delay and
+ * serialisation, unless the seeded generator loses, reorders, doubles or damages them.
  */
 #ifndef FERRULE_SIM_LINK_H
 #define FERRULE_SIM_LINK_H
@@ -16,8 +16,8 @@
 struct sim_port;
 
 /*
- * Exactly `len` bytes on the heap, so that the address sanitizer sees who reads past them. Payload
- * may be a reference to memory of the sender: good as long as `epoch` is that of the flow.
+ * Exactly `len` bytes on the heap, so that the address sanitizer finds reads past them. Payload may
+ * be a reference to memory of the sender, valid as long as `epoch` is that of the flow.
  */
 struct frame {
 	uint8_t *data;
@@ -32,7 +32,7 @@ struct frame {
 };
 
 struct frame *frame_create(uint64_t *live, uint32_t len);
-/* The same reference to payload as `to` has. */
+/* Copies the reference to payload of `to`. */
 void frame_refer(struct frame *frame, const struct frame *to);
 void frame_destroy(struct frame *frame);
 
@@ -76,7 +76,7 @@ struct link {
 	struct link_stats stats;
 };
 
-/* Takes the frame. Returns when the line is free for the next one. */
+/* Sends the frame. Returns when the line is free for the next one. */
 uint64_t link_send(struct link *link, struct frame *frame);
 
 #endif

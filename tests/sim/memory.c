@@ -24,7 +24,7 @@ static void region_init(struct sim_memory *memory, struct region *region, const 
 		.access = access,
 		.pd = pd,
 	};
-	/* Any address will do that is aligned like the memory, also the highest ones. */
+	/* Any address with the memory's alignment will do, also the highest ones. */
 	if (random_below(random, 2))
 		region->iova = random_below(random, 2) ? 0 - (uint64_t)(size + 63) / 64 * 64
 						       : random_below(random, 1u << 30) * 64;

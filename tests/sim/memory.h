@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of the simulation, with guards around it and a copy (the shadow) of how it should look.
+ * Memory of the simulation, with guards around it and a copy (the shadow) of its expected contents.
  * Registered under several keys, some of them with an address space of their own. It may be out of
- * the processor's reach: then `bytes` is how the simulation looks at it, and the engine cannot.
+ * the processor's reach: then only the simulation sees `bytes`, not the engine.
  */
 #ifndef FERRULE_SIM_MEMORY_H
 #define FERRULE_SIM_MEMORY_H
@@ -35,27 +35,28 @@ struct memory_name {
 	uint32_t key;
 };
 
-/* `size` zeroed bytes between guards, registered for the domain `pd`. memory->mock is given. */
+/* Makes `size` zeroed bytes between guards, registered for the domain `pd`. memory->mock is
+ * given. */
 void memory_init(struct sim_memory *memory, struct engine *engine, const void *pd, uint32_t size,
 	uint32_t access, struct random_state *random);
-/* True while some of these bytes are on their way, or are being fetched. */
+/* Returns true while some of these bytes are being transferred. */
 bool memory_is_due(const struct sim_memory *memory, uint32_t offset, uint32_t len);
 /* Ends the registration; the memory stays. */
 void memory_deregister(struct sim_memory *memory);
-/* Nothing may be queued of it any more. */
+/* No transfer of it may be queued any more. */
 void memory_fini(struct sim_memory *memory);
 
-/* Fills both the memory and its shadow: it is the application's. */
+/* Fills both the memory and its shadow: the application owns it. */
 void memory_fill(struct sim_memory *memory, uint32_t offset, int byte, uint32_t len);
 
-/* By one of its keys. */
+/* Finds the location by one of its keys. */
 struct memory_name memory_name(
 	const struct sim_memory *memory, uint32_t offset, struct random_state *random);
 
-/* The first difference from the shadow: an offset below offset + len, or offset + len. */
+/* Returns the first difference from the shadow: an offset below offset + len, or offset + len. */
 uint32_t memory_compare(const struct sim_memory *memory, uint32_t offset, uint32_t len);
 
-/* Takes the memory between the guards as right, whatever it holds. */
+/* Takes the contents between the guards as right. */
 void memory_accept(struct sim_memory *memory);
 
 #endif

@@ -25,7 +25,7 @@ static void deliver_to_port(void *arg, struct frame *frame)
 			random_below(&node->world->random, node->world->config.poll_latency_ns));
 }
 
-/* The switch: by destination address; to all others when it is a group. */
+/* The switch: forwards by destination address, to all others for a group. */
 static void deliver_to_switch(void *arg, struct frame *frame)
 {
 	struct node *from = arg;
@@ -154,7 +154,7 @@ void node_init(struct world *world, uint32_t index)
 		share_receives(node);
 }
 
-/* The carrier is gone for a while: the node says so, twice, and goes on. */
+/* The carrier is gone for a while: the node reports both changes and continues. */
 static void flap(void *owner, void *arg)
 {
 	struct node *node = owner;

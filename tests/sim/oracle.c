@@ -66,7 +66,7 @@ static void receive_piece(void *arg, uint32_t at, uint32_t done, uint32_t len)
 	oracle_touch(endpoint, &inbox->memory, at, len);
 }
 
-/* Through the elements of the receive request, as a plain loop over bytes would do it. */
+/* Copies through the elements of the receive request, as a plain loop over bytes. */
 void oracle_scatter_receive(struct endpoint *endpoint, uint32_t request, uint32_t offset,
 	const uint8_t *payload, uint32_t len)
 {
@@ -108,7 +108,7 @@ static void check_range(struct endpoint *endpoint, const struct sim_memory *memo
 
 void oracle_check_touched(struct endpoint *endpoint, bool gone, uint32_t first_gone)
 {
-	/* Memory that was placed last may be anything, as its region was taken away, and the
+	/* Memory that was placed last is undefined, as its region was taken away, and the
 	 * connection ends. */
 	SIM_CHECK(!gone || endpoint->qp->core.state == FRL_QPS_ERR,
 		"endpoint %u: lives on without payload", endpoint->index);
@@ -142,7 +142,7 @@ void oracle_look_ahead(struct endpoint *endpoint)
 	}
 }
 
-/* Which request of a shared queue a queue pair got is only known afterwards. */
+/* The request of a shared queue that a queue pair got is only known afterwards. */
 static uint32_t find_request(const struct endpoint *endpoint)
 {
 	const struct recv_wqe *recv = endpoint->qp->core.responder.recv;
@@ -197,7 +197,7 @@ struct expected *oracle_expect(struct endpoint *endpoint, const struct message *
 	return expected;
 }
 
-/* Something that was sent and not answered must not be forgotten; a probe may wait a little. */
+/* A sent request without an answer must not be forgotten; a probe may wait a little. */
 static void check_timers(struct endpoint *endpoint)
 {
 	const struct qp *qp = &endpoint->qp->core;
@@ -233,7 +233,7 @@ static void check_receives(const struct endpoint *endpoint)
 			queue->tail);
 }
 
-/* No completion that is due may be missing, whatever the state. */
+/* No due completion may be missing, in any state. */
 static void check_progress(struct endpoint *endpoint)
 {
 	const struct qp *qp = &endpoint->qp->core;

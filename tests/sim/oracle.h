@@ -22,10 +22,10 @@
 
 #include "tests/sim/world.h"
 
-/* Everything on the node; only bytes that should have changed are looked at. */
+/* Checks the whole node; only bytes that should have changed are compared. */
 void oracle_check_node(struct node *node);
 
-/* Every byte of the endpoint's memory, and so that nothing else has changed. */
+/* Checks every byte of the endpoint's memory, so that no other byte has changed. */
 void oracle_check_memory(struct endpoint *endpoint);
 
 /* The FETCH_ADDs of shared counters happened one after the other. */
@@ -33,28 +33,29 @@ void oracle_check_chains(struct world *world);
 
 /* The engine of the node is about to be given the frame. */
 void oracle_on_receive(struct node *node, const struct frame *frame);
-/* The port of the node has taken a frame for sending: members of a group get it here as well. */
+/* The port of the node has taken a frame for sending: members of a group receive it at this moment,
+ * too. */
 void oracle_on_send(struct node *node, const uint8_t *data, uint32_t len);
 
-/* completions.c: takes note of the completions that are new on a queue, and checks each. */
+/* completions.c: records the new completions of a queue and checks each. */
 void oracle_scan_cq(struct node *node, struct sim_cq *cq);
-/* The completion at a position from the queue's head on, also if a gate still holds it. */
+/* Returns the completion at a position from the queue's head on, also if a gate still holds it. */
 const struct frl_wc *oracle_completion_at(const struct sim_cq *cq, uint32_t at);
 
-/* The application takes this completion: what it tells of is there now, if not before. */
+/* The application takes this completion: its data is in memory now, if not before. */
 void oracle_check_polled(struct endpoint *endpoint, const struct frl_wc *wc);
 
 /* The requests before `k` have no completion of their own: checks that they were unsignaled and
  * have been executed, which means that their bytes are at the peer. */
 void oracle_skip_unsignaled(struct endpoint *endpoint, uint32_t k);
 
-/* The rest is for the parts of the oracle. */
+/* The functions below are for the parts of the oracle. */
 
-/* Which receives the new completions of the endpoint are of. */
+/* Finds the receives of the endpoint's new completions. */
 void oracle_look_ahead(struct endpoint *endpoint);
-/* The receive request of the message that is arriving, which it takes now if it has none. */
+/* Returns the receive request of the arriving message, which takes one now if it has none. */
 uint32_t oracle_take_receive(struct endpoint *endpoint);
-/* A completion of that request must come; the message has it no more. */
+/* A completion of that request must come; it leaves the message. */
 struct expected *oracle_expect(struct endpoint *endpoint, const struct message *message);
 
 void oracle_touch(
@@ -62,7 +63,7 @@ void oracle_touch(
 /* Bytes [offset, offset + len) of a receive, in the shadow. */
 void oracle_scatter_receive(struct endpoint *endpoint, uint32_t request, uint32_t offset,
 	const uint8_t *payload, uint32_t len);
-/* The same for a slot that is cut like this; without touching it. */
+/* The same for a slot with this layout, read-only. */
 typedef void (*oracle_piece)(void *arg, uint32_t at, uint32_t done, uint32_t len);
 uint32_t oracle_walk(const struct layout *layout, uint32_t slot, uint32_t offset, uint32_t len,
 	oracle_piece piece, void *arg);
@@ -76,10 +77,10 @@ void oracle_follow_unreliable(struct endpoint *endpoint);
 void oracle_check_requester(struct endpoint *endpoint);
 void oracle_follow_loop(struct endpoint *endpoint);
 void oracle_check_events(struct node *node);
-/* A completion can be polled: should it have been notified? An error is urgent, and what the sender
- * has called so. */
+/* A completion can be polled: whether it should have been notified. An error is urgent, and so is a
+ * completion that the sender has marked solicited. */
 void oracle_note_completion(struct sim_cq *cq, bool urgent);
-/* Nobody knows. */
+/* Unknown. */
 void oracle_accept_notice(struct sim_cq *cq);
 
 #endif

@@ -20,7 +20,7 @@ void oracle_accept_notice(struct sim_cq *cq)
 
 static void check_armed(struct node *node, struct sim_cq *cq)
 {
-	/* One that overran writes no completion, and one of a lawless flow is not looked at. */
+	/* An overrun queue writes no completion, and one of a lawless flow is not checked. */
 	if (!cq->cq.entries || cq->cq.overrun)
 		return;
 	SIM_CHECK(cq->armed == cq->cq.armed, "%s: a queue is armed %u instead of %u", node->name,
@@ -56,7 +56,7 @@ static void check_qp_event(struct endpoint *endpoint, enum frl_event_type type)
 	}
 }
 
-/* The carrier may be back when it is told that it was gone. */
+/* The carrier may be back when its loss is reported. */
 static void check_port_event(struct node *node, enum frl_event_type type)
 {
 	SIM_CHECK(node->world->config.flaps &&
@@ -100,7 +100,7 @@ static void check_event(struct node *node, struct event_source *source)
 	}
 }
 
-/* The limit is looked at when a request is taken; others may have been posted since. */
+/* The limit is checked when a request is taken; others may have been posted since. */
 static void check_limit(const struct node *node)
 {
 	const struct inbox *inbox = &node->inbox;

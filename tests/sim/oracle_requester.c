@@ -29,7 +29,7 @@ static void gather_piece(void *arg, uint32_t at, uint32_t done, uint32_t len)
 	memcpy((uint8_t *)scatter->bytes + done, scatter->endpoint->results.bytes + at, len);
 }
 
-/* The original of a FETCH_ADD of a shared counter is known from its answer alone. */
+/* The original of a FETCH_ADD of a shared counter is known only from its answer. */
 static void learn_shared(struct endpoint *endpoint, struct message *message, uint32_t k)
 {
 	struct world *world = endpoint->world;
@@ -52,7 +52,7 @@ static void learn_shared(struct endpoint *endpoint, struct message *message, uin
 		endpoint->index, k);
 }
 
-/* Bytes [from, to) of the result have come. */
+/* Bytes [from, to) of the result have arrived. */
 static void apply_result(struct endpoint *endpoint, uint32_t k, uint32_t from, uint32_t to)
 {
 	struct message *message = &endpoint->script.messages[k];
@@ -123,10 +123,10 @@ static void forgive_piece(void *arg, uint32_t at, uint32_t done, uint32_t len)
 	}
 }
 
-/* Results that came with the end, at the same time, are there, or right. */
+/* Results that arrived together with the end are there, or right. */
 static void forgive_results(struct endpoint *endpoint)
 {
-	/* It may be on its way for some time yet. */
+	/* It may still be on its way for some time. */
 	if (endpoint->results.mock) {
 		endpoint->results.is_ignored = true;
 		endpoint->node->miscounts = true;
@@ -201,7 +201,7 @@ static void check_head(struct endpoint *endpoint, uint32_t una)
 		advance_acked(endpoint, r->head);
 }
 
-/* In flight are at most a window, and a READ that was started inside it. */
+/* At most a window is in flight, and a READ that was started inside it. */
 static void check_window(const struct endpoint *endpoint, uint32_t una, uint32_t sent)
 {
 	const struct requester *r = &endpoint->qp->core.requester;
@@ -218,7 +218,7 @@ static void check_window(const struct endpoint *endpoint, uint32_t una, uint32_t
 		sent - una, window);
 }
 
-/* max_rd_atomic, and fences; what was started is what has a packet before `sent`. */
+/* Checks max_rd_atomic and fences. A request is started if it has a packet before `sent`. */
 static void check_starts(const struct endpoint *endpoint, uint32_t sent)
 {
 	const struct requester *r = &endpoint->qp->core.requester;

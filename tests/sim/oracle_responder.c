@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests that an RC queue pair has accepted of its peer. */
+/* Requests that an RC queue pair has accepted from its peer. */
 #include "tests/sim/oracle.h"
 
 #include "tests/sim/fail.h"
@@ -18,7 +18,7 @@ static const struct message *next_message(struct endpoint *endpoint)
 	return &script->messages[endpoint->message];
 }
 
-/* The bytes as they are when the request is accepted. */
+/* The bytes at the time when the request is accepted. */
 static void execute_read(struct endpoint *endpoint, struct message *message)
 {
 	message->result = sim_alloc(message->length, 1);
@@ -121,7 +121,7 @@ static uint32_t apply_packet(struct endpoint *endpoint)
 {
 	const struct message *message = next_message(endpoint);
 	struct message *result = &endpoint->peer->script.messages[endpoint->message];
-	/* The key stands in the last packet. */
+	/* The key is in the last packet. */
 	bool invalidates = message->opcode == FRL_WR_SEND_WITH_INV;
 	uint32_t before = endpoint->accepted;
 
@@ -143,7 +143,7 @@ static uint32_t apply_packet(struct endpoint *endpoint)
 	return endpoint->accepted - before;
 }
 
-/* Everything arrives exactly once, in order, where it should. */
+/* Every message arrives exactly once, in order, in its place. */
 void oracle_follow_responder(struct endpoint *endpoint)
 {
 	struct psn known = psn_add(psn_make(endpoint->attr.rq_psn), endpoint->accepted);

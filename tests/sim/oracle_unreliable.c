@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * UC and UD. Frames may be lost, doubled and out of order, so what is taken depends on what the
- * engine is given: the port tells. Packets between queue pairs of one engine go in order and are
- * never lost: of those the sender's window tells.
+ * UC and UD. Frames may be lost, doubled and reordered, so the accepted ones depend on the frames
+ * that the engine receives: the port reports them. Packets between queue pairs of one engine go in
+ * order and are never lost: the sender's window reports those.
  */
 #include "tests/sim/oracle.h"
 
@@ -112,7 +112,8 @@ void oracle_follow_loop(struct endpoint *endpoint)
 	}
 }
 
-/* A receive of a shared queue must not be kept; an own one is used for the next message. */
+/* A receive of a shared queue must not be kept; a receive of its own is used for the next
+ * message. */
 static void break_message(struct endpoint *endpoint)
 {
 	if (endpoint->recv_request != ENDPOINT_NO_RECV && endpoint->shares) {
@@ -158,7 +159,7 @@ static void apply_uc(
 		oracle_expect(endpoint, message);
 }
 
-/* 9.8.3: a message starts wherever it wants, and goes on with the next packet or not at all. */
+/* 9.8.3: a message may start at any packet, and continues with the next packet or not at all. */
 static void take_uc(struct endpoint *endpoint, const struct arrival *arrival)
 {
 	struct script *script = &endpoint->peer->script;
@@ -192,7 +193,7 @@ static uint16_t sum16(const uint8_t *bytes, uint32_t len)
 	return (uint16_t)((sum & 0xffff) + (sum >> 16));
 }
 
-/* The header that stands before the payload is the one that the sender's frame had. */
+/* The header before the payload is the one of the sender's frame. */
 static void check_grh(const struct endpoint *endpoint, const struct endpoint *from,
 	const struct message *message, const uint8_t grh[FRL_GRH_SIZE])
 {

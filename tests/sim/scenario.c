@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The world that a seed makes: its size and shape, how bad its network is, and its fault. */
+/* The world of a seed: its size and shape, the quality of its network, and its fault. */
 #include "tests/sim/world.h"
 
 enum {
@@ -53,12 +53,12 @@ static void choose_fault(struct world_config *config, struct random_state *rando
 		config->fault = FAULT_REVOKED;
 		config->fault_after = (uint32_t)random_below(random, 6);
 	}
-	/* A port whose link has a state is one of the local fabric, where there is no ARP. */
+	/* A port whose link has a state is one of the local fabric, which has no ARP. */
 	if (config->fault == FAULT_LINK_DOWN)
 		config->resolve = false;
 }
 
-/* Retries are limited only where that many losses in a row do not happen. */
+/* Retries are limited only if that many losses in a row do not happen. */
 static bool must_be_patient(const struct world_config *config)
 {
 	const struct link_config *link = &config->link;
@@ -101,14 +101,14 @@ void scenario_choose(struct world_config *config, struct random_state *random)
 	config->link.corrupt_covered = config->unreliable;
 	if (config->fault == FAULT_CQ_OVERRUN) {
 		config->srq = false;
-		/* In the middle of a burst nobody but the engine knows who is in ERR. */
+		/* In the middle of a burst only the engine knows which queue pairs are in ERR. */
 		config->unreliable &= !config->shared_cqs;
 	}
 	if (config->fault == FAULT_DEREG_TARGET || config->fault == FAULT_DEREG_SOURCE)
 		config->windows = false;
 }
 
-/* In place there are bytes that nobody knows, and when they come would be hard to tell. */
+/* In-place frames have unknown bytes, and their arrival would be hard to predict. */
 void scenario_choose_offloads(struct world *world)
 {
 	struct world_config *config = &world->config;
@@ -142,7 +142,7 @@ void scenario_pace_offload(struct node *node)
 
 	if (!node->has_offload)
 		return;
-	/* Once in a while nothing at all, for long enough that everything else has to wait. */
+	/* Sometimes nothing at all, for long enough that everything else must wait. */
 	if (one_in(random, 400))
 		node->stands_until_ns = now_ns + random_below(random, STANDS_LONGEST_NS);
 	if (now_ns < node->stands_until_ns)
@@ -151,7 +151,7 @@ void scenario_pace_offload(struct node *node)
 		node->mock.speed = pick(random, speeds, 6);
 }
 
-/* Only of reliable ones: what of the others an engine drops nobody but it would know. */
+/* Reliable ones only: for the others only the engine would know the dropped frames. */
 static void choose_memories(struct endpoint *endpoint)
 {
 	struct random_state *random = &endpoint->world->offload_random;
@@ -172,7 +172,7 @@ static uint32_t choose_psn(struct random_state *random)
 	return (uint32_t)random_u64(random) & PSN_MASK;
 }
 
-/* Properties that both ends must share are taken from the first. */
+/* Both ends take shared properties from the first one. */
 static void choose_pair(struct world *world, struct endpoint *endpoint)
 {
 	struct random_state *random = &world->random;
@@ -196,7 +196,7 @@ static void choose_pair(struct world *world, struct endpoint *endpoint)
 	}
 	endpoint->lawless = config->fault == FAULT_SPOOFED && endpoint->index < 2;
 	endpoint->loop = endpoint->node == endpoint->peer->node;
-	/* Faults of the first pair are about receives of its own. */
+	/* Faults of the first pair concern receives of its own. */
 	endpoint->shares = config->srq && one_in(random, 2) &&
 		(config->fault == FAULT_NONE || endpoint->index > 1);
 	endpoint->attr.max_rd_atomic = (uint8_t)(1 + random_below(random, 4));
@@ -246,7 +246,7 @@ static void choose_timers(struct world *world, struct endpoint *endpoint)
 	if (one_in(random, 20))
 		attr->min_rnr_timer = 0;
 	attr->timeout = (uint8_t)(8 + random_below(random, 7));
-	/* Short timeouts are for those who may fire in vain. */
+	/* Only flows whose timer may fire in vain have short timeouts. */
 	if (!config->patient)
 		attr->timeout = 14;
 	if (config->clean && config->fault == FAULT_NONE && !config->naps && !config->flaps &&
@@ -285,7 +285,7 @@ void scenario_endpoint(struct world *world, struct endpoint *endpoint)
 	choose_memories(endpoint);
 }
 
-/* When both ends of all pairs are known. */
+/* Called when both ends of all pairs are known. */
 void scenario_scripts(struct world *world)
 {
 	for (uint32_t i = 0; i < world->n_endpoints; i++)

@@ -93,7 +93,7 @@ static enum frl_wr_opcode choose_opcode(
 	return opcode;
 }
 
-/* The flow alone changes its counters, so their values are known ahead: half of the swaps match. */
+/* Only the flow changes its counters, so their values are known ahead: half of the swaps match. */
 static void choose_atomic(struct message *message, const struct script_config *config,
 	uint64_t counters[SCRIPT_COUNTERS], struct random_state *random)
 {
@@ -203,7 +203,7 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* Eight bytes: two floats that are small, and so stay numbers however often they are summed. */
+/* Eight bytes: two small floats, which stay numbers however often they are summed. */
 static uint64_t word_of(uint64_t key, uint64_t index, bool floats)
 {
 	uint64_t word = mix(key + index * UINT64_C(0x9e3779b97f4a7c15));

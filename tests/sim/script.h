@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What one end of a connection sends: a list of messages, made from the seed before the run, with
+ * The messages that one end of a connection sends: a list made from the seed before the run, with
  * how the receiver takes each of them. Payload is a function of flow, message and offset, so both
  * ends and the checks can compute any byte of it.
  *
- * What depends on how far the other end is (keys of windows, whether a fence is needed) is decided
- * when a message is posted, by workload_send.c, and noted in the message.
+ * Values that depend on the other end's progress (keys of windows, whether a fence is needed) are
+ * decided when a message is posted, by workload_send.c, and stored in the message.
  */
 #ifndef FERRULE_SIM_SCRIPT_H
 #define FERRULE_SIM_SCRIPT_H
@@ -25,14 +25,14 @@ enum {
 	SCRIPT_ATOMIC = 8,
 };
 
-/* How a buffer is cut: elements at offsets inside a slot. */
+/* The layout of a buffer: elements at offsets inside a slot. */
 struct layout {
 	uint32_t n;
 	uint32_t offset[FRL_MAX_SGE];
 	uint32_t length[FRL_MAX_SGE];
 };
 
-/* A message that must not be accepted, by its kind. */
+/* A message that must be refused, by its kind. */
 enum vice {
 	VICE_NONE,
 	VICE_PAST_END,     /* one byte, or one counter, past the end of the region */
@@ -58,7 +58,7 @@ struct message {
 	bool own_qkey; /* UD: "as my queue pair has it" */
 	enum vice vice;
 	struct layout local;
-	/* the receive request that it takes, where that is made for it: RC without an SRQ */
+	/* The receive request that it takes, if that is made for it: RC without an SRQ. */
 	bool reduce;
 	bool reduce_src; /* the first operand lies elsewhere */
 	uint32_t recv_index;
@@ -67,7 +67,7 @@ struct message {
 	/* PSNs, counted from the first one of the flow; none for local requests */
 	uint32_t first_packet;
 	uint32_t n_packets;
-	/* as it turned out */
+	/* Set during the run: */
 	struct window *window; /* whose key it has */
 	uint32_t window_key;
 	uint8_t *result; /* READ, atomics: what the responder answers, once it has executed it */
@@ -110,7 +110,7 @@ void layout_choose(
 void script_payload(
 	const struct script *script, uint32_t message, uint32_t offset, uint8_t *out, uint32_t len);
 
-/* The message that has this packet, which must be one of the script. */
+/* Returns the message of this packet, which must be one of the script. */
 uint32_t script_message_of(const struct script *script, uint32_t packet);
 
 static inline bool message_is_write(const struct message *message)
@@ -156,7 +156,7 @@ static inline uint32_t message_end(const struct message *message)
 	return message->first_packet + message->n_packets;
 }
 
-/* Bytes of a slot that holds any layout of `longest` bytes. */
+/* The bytes of a slot for any layout of `longest` bytes. */
 static inline uint32_t script_slot_size(uint32_t longest)
 {
 	return (longest + SCRIPT_SLACK + FRL_MAX_SGE * SCRIPT_GAP + 63u) & ~63u;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A port as the engine sees it, at one end of a simulated link. Like a NIC it keeps references to
- * mapped payload and reads it only when the frame goes onto the line; it takes packets only while
- * its ring has room, and sometimes not even then. Frames that it hands out are exact in size and
- * must come back once each.
+ * mapped payload and reads it only when the frame goes onto the line. It takes packets only while
+ * its ring has room, and sometimes not even then. Frames that it hands out have their exact size
+ * and must come back once each.
  *
- * A port that works in place sends headers and a reference: the payload is read where the sender
- * keeps it, by the receiver's engine.
+ * A port that works in place sends headers and a reference: the receiver's engine reads the payload
+ * in the sender's memory.
  */
 #ifndef FERRULE_SIM_PORT_H
 #define FERRULE_SIM_PORT_H
@@ -73,16 +73,16 @@ struct sim_port {
 	uint64_t taken, taken_bytes;
 	uint64_t handed, handed_bytes;
 	uint64_t rx_dropped;
-	/* in place: flows that were revoked; frames handed out, of those whose memory the sender
-	 * has changed since; not handed out; lost while they were read */
+	/* In place: revoked flows; frames handed out of memory that the sender has changed since;
+	 * frames not handed out; frames lost while they were read. */
 	struct sim_flow flows[SIM_PORT_FLOWS];
 	uint32_t n_flows;
 	uint64_t in_place, in_place_late, revoked, lost;
-	/* A frame is about to be read (or was); a chance for its sender to fail. May be NULL. */
+	/* A frame is about to be read, or was read; the sender may fail here. May be NULL. */
 	void (*on_read)(void *arg, const struct frame *frame);
-	/* The engine was told that what it has read was revoked. */
+	/* The engine was notified that the payload it has read was revoked. */
 	void (*on_lost)(void *arg, const struct frame *frame);
-	/* The engine is given a frame; the port has taken one, here in one piece. */
+	/* The engine receives a frame; the port has taken one, here in one piece. */
 	void (*on_receive)(void *arg, const struct frame *frame);
 	void (*on_send)(void *arg, const uint8_t *data, uint32_t len);
 	void *hook_arg;
@@ -93,7 +93,7 @@ void sim_port_init(struct sim_port *port, const struct sim_port_config *config);
 /* Nothing may be mapped or handed out any more. */
 void sim_port_fini(struct sim_port *port);
 
-/* A frame has come in; takes it over. */
+/* A frame has arrived; the function takes ownership. */
 void sim_port_deliver(struct sim_port *port, struct frame *frame);
 
 void sim_port_set_down(struct sim_port *port);

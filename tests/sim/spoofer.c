@@ -57,7 +57,7 @@ static uint32_t transport_of(const struct endpoint *endpoint)
 	}
 }
 
-/* An opcode of that kind, of the transport. */
+/* Returns an opcode of that kind, of the transport. */
 static uint8_t choose_opcode(struct spoof *spoof, uint32_t transport, bool answer)
 {
 	for (;;) {
@@ -213,7 +213,7 @@ static void inject(struct spoof *spoof)
 	world->tally->spoofs[spoof->lie]++;
 }
 
-/* A lie that must have no effect on this endpoint; LIE_NONE: none comes to mind. */
+/* Makes a packet that must have no effect on this endpoint; LIE_NONE: none is possible now. */
 static enum lie choose_lie(struct world *world, const struct endpoint *to)
 {
 	enum lie lie = (enum lie)below(world, LIE_NONE);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Somebody in the network who sends packets in the names of others. In most worlds what he says is
- * wrong in at least one field that receivers must look at, so that it has no effect on any data;
- * under FAULT_SPOOFED he knows the numbers of the first pair, and says what he likes.
+ * An attacker in the network who sends packets in the names of others. In most worlds at least one
+ * field that receivers must check is wrong, so that the packet has no effect on any data. Under
+ * FAULT_SPOOFED the attacker knows the numbers of the first pair and sends anything.
  */
 #ifndef FERRULE_SIM_SPOOFER_H
 #define FERRULE_SIM_SPOOFER_H
@@ -32,7 +32,7 @@ enum lie {
 
 extern const char *const lie_names[N_LIES];
 
-/* He sends as long as the world lasts. */
+/* Sends as long as the world lasts. */
 void spoofer_start(struct world *world);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What happened, as a hash that two runs of one seed must agree on, and as text when one seed is
- * looked at. Addresses and what depends on them (RETH, ICRC) stay out of the hash.
+ * A run's events, as a hash that two runs of one seed must agree on, and as text for one seed.
+ * Addresses and values that depend on them (RETH, ICRC) are not in the hash.
  */
 #ifndef FERRULE_SIM_TRACE_H
 #define FERRULE_SIM_TRACE_H
@@ -19,8 +19,8 @@ void trace_init(struct trace *trace, bool verbose, const uint64_t *now_ns);
 
 void trace_number(struct trace *trace, uint64_t number);
 
-/* A frame on the link `where`, and what the link did with it. `elsewhere` bytes of it are payload
- * that is not at `data`. */
+/* A frame on the link `where`, and the link's action. `elsewhere` bytes of it are payload that is
+ * not at `data`. */
 void trace_frame(struct trace *trace, const char *where, const char *what, const uint8_t *data,
 	uint32_t len, uint32_t elsewhere);
 

@@ -9,7 +9,7 @@ static uint64_t below(struct endpoint *endpoint, uint64_t n)
 	return random_below(&endpoint->world->random, n);
 }
 
-/* Bound, and the application knows. */
+/* Bound, and the application knows it. */
 static bool is_usable(const struct endpoint *owner, const struct window *window)
 {
 	return window->state == WINDOW_BOUND && owner->send.polled > window->request;

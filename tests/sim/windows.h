@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory windows, as the two applications of a connection use them. The owner binds a window and
- * tells its key once the completion says that it is bound; the peer uses the key for some of its
- * requests; then one of them invalidates it. The peer does that behind all its uses, and with a
- * fence where one of those is a READ, which might have to be repeated; the owner only when none is
- * under way.
+ * passes on its key once the completion says that it is bound. The peer uses the key for some of
+ * its requests; then one of them invalidates it. The peer does that behind all its uses, with a
+ * fence if one of those is a READ, which might have to be repeated. The owner does it only when no
+ * use is under way.
  */
 #ifndef FERRULE_SIM_WINDOWS_H
 #define FERRULE_SIM_WINDOWS_H
@@ -15,7 +15,7 @@
 void windows_prepare_local(struct endpoint *endpoint, struct message *message,
 	struct frl_send_wr *wr, struct wr_objects *ret_objects);
 
-/* A window of the peer with all of that range and these rights, or NULL. */
+/* Returns a window of the peer with all of that range and these rights, or NULL. */
 struct window *windows_for(
 	struct endpoint *endpoint, uint32_t offset, uint32_t length, uint32_t access);
 

@@ -27,15 +27,15 @@ static bool may_receive(const struct endpoint *endpoint)
 		return false;
 	if (endpoint->n_recv_total == UINT32_MAX && endpoint->qp->core.state == FRL_QPS_ERR)
 		return false;
-	/* Whoever does not poll posts again as soon as a completion was written, and what it tells
-	 * of is there. */
+	/* An end that does not poll posts again as soon as a completion was written; its data is in
+	 * memory then. */
 	if (endpoint->lazy && slot->state == INBOX_COMPLETED &&
 		!memory_is_due(&inbox->memory, inbox_offset(inbox, inbox->next), inbox->slot_size))
 		slot->state = INBOX_FREE;
 	return inbox_has_room(inbox);
 }
 
-/* A receive for the message that will take it, or, where that is not known, for any of them. */
+/* A receive for the message that will take it, or for any message if that is not known. */
 static void choose_shape(struct endpoint *endpoint, struct inbox_slot *slot, uint32_t request)
 {
 	const struct script *script = &endpoint->peer->script;
@@ -44,7 +44,7 @@ static void choose_shape(struct endpoint *endpoint, struct inbox_slot *slot, uin
 	*slot = (struct inbox_slot){ .state = INBOX_POSTED, .request = request };
 	if (endpoint->shares || !endpoint_is_reliable(endpoint)) {
 		capacity += FRL_GRH_SIZE;
-		/* Too small for most: unreliable messages are dropped then. */
+		/* Too small for most messages: unreliable ones are dropped then. */
 		if (!endpoint->shares && one_in(endpoint, 16))
 			capacity = (uint32_t)random_below(&endpoint->world->random, capacity);
 		slot->capacity = capacity;

@@ -5,7 +5,7 @@
 
 #include "tests/sim/endpoint.h"
 
-/* The application of an endpoint looks in, and will again. */
+/* The application of an endpoint runs, and will run again. */
 void workload_start(struct endpoint *endpoint);
 
 /* workload_send.c: posts some requests of the script. Returns whether there were some. */

@@ -22,7 +22,7 @@ static bool one_in(struct endpoint *endpoint, uint64_t n)
 	return random_below(&endpoint->world->random, n) == 0;
 }
 
-/* Elements without bytes may name anything. */
+/* Elements without bytes may have any key. */
 static void make_sges(struct endpoint *endpoint, const struct sim_memory *memory, uint32_t slot,
 	const struct layout *layout, struct frl_sge sges[FRL_MAX_SGE])
 {
@@ -45,7 +45,7 @@ static int post(struct endpoint *endpoint, const struct frl_send_wr *wr,
 	return qp_post_send(&endpoint->qp->core, wr, objects, ret_why);
 }
 
-/* Posts from memory that is gone, and changed, right after the call. */
+/* Posts from memory that is freed and changed right after the call. */
 static int post_inline(struct endpoint *endpoint, struct frl_send_wr *wr,
 	const struct wr_objects *objects, const uint8_t *payload, const char **ret_why)
 {
@@ -93,8 +93,8 @@ static bool overlaps(const struct message *a, const struct message *b)
 }
 
 /*
- * A READ that has to be repeated reads what is there by then. So that its result is known, what
- * changes its bytes, or its key, does not start before it is over.
+ * A READ that is repeated reads the bytes at that time. So that its result is known, an operation
+ * that changes its bytes or its key does not start before it is over.
  */
 static bool needs_fence(const struct endpoint *endpoint, const struct message *message,
 	const struct window *invalidated)
@@ -125,7 +125,7 @@ static uint32_t right_of(const struct message *message)
 	return message_is_atomic(message) ? FRL_ACCESS_REMOTE_ATOMIC : FRL_ACCESS_REMOTE_READ;
 }
 
-/* A region of somebody else on the node, if there is one. */
+/* Returns a region of another flow on the node, if there is one. */
 static struct memory_name name_foreign(struct endpoint *endpoint, const struct message *message)
 {
 	struct world *world = endpoint->world;
@@ -268,7 +268,7 @@ static bool takes_sends(enum frl_qp_state state)
 	return state == FRL_QPS_RTS || state == FRL_QPS_SQD;
 }
 
-/* The queue is full: a request is refused and changes nothing (the oracle looks). */
+/* The queue is full: a request is refused and changes nothing (the oracle checks). */
 static void try_full_queue(struct endpoint *endpoint)
 {
 	struct wr_objects objects = { .ah = &endpoint->ah.core };
@@ -293,7 +293,7 @@ static bool may_send(struct endpoint *endpoint)
 		return false;
 	if (endpoint->send.posted == endpoint->script.n_messages)
 		return false;
-	/* Results of who does not poll may still be on their way. */
+	/* Results of an end that does not poll may still be on their way. */
 	if (memory_is_due(&endpoint->results, send_slot(endpoint, endpoint->send.posted),
 		    endpoint->slot_size))
 		return false;
@@ -310,7 +310,7 @@ static bool post_next(struct endpoint *endpoint)
 	const char *why = "";
 	int rc;
 
-	/* An application that never has a request signaled could not tell when it may go on. */
+	/* An application without any signaled request could not tell when it may continue. */
 	if (endpoint->sig_all || used + 1 >= endpoint->n_send ||
 		endpoint->send.posted + 1 == endpoint->script.n_messages)
 		message->flags |= FRL_SEND_SIGNALED;

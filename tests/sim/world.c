@@ -68,7 +68,7 @@ static uint64_t awake_due(const struct node *node)
 {
 	uint64_t deadline = engine_next_deadline(&node->engine);
 
-	/* One that has passed waits for the poll that is already planned. */
+	/* A time that has passed waits for the poll that is already planned. */
 	if (deadline <= node->world->clock.now_ns && node->poll_at_ns != CLOCK_NEVER)
 		return node->poll_at_ns;
 	return deadline < node->poll_at_ns ? deadline : node->poll_at_ns;
@@ -95,7 +95,7 @@ static void extra_polls(struct world *world)
 		poll_node(node);
 }
 
-/* Prints the ends that keep the world from ending. */
+/* Prints the ends that prevent the end of the world. */
 static void print_waiting(const struct world *world)
 {
 	for (uint32_t i = 0; i < world->n_endpoints; i++) {
@@ -115,7 +115,7 @@ static void print_waiting(const struct world *world)
 	}
 }
 
-/* To the next event, and through it. False when there is none. */
+/* Runs the next event. Returns false if there is none. */
 static bool step(struct world *world)
 {
 	uint64_t at_ns = clock_next(&world->clock);
@@ -184,7 +184,7 @@ static void create_endpoints(struct world *world)
 		endpoint_init(endpoint, world->config.longest);
 		endpoint->n_recv_total = endpoint->peer->script.n_recvs +
 			(uint32_t)random_below(&world->random, 3);
-		/* Who can tell how many will come, and how often. */
+		/* Their number and frequency are unknown. */
 		if (!endpoint_is_reliable(endpoint) || endpoint->lawless)
 			endpoint->n_recv_total = UINT32_MAX;
 	}
@@ -239,7 +239,7 @@ static bool finished(struct world *world)
 	for (uint32_t i = 0; i < world->n_endpoints; i++)
 		if (!endpoint_done(&world->endpoints[i]))
 			return false;
-	/* A silent end wakes up, and finds out that nobody is there any more. */
+	/* A silent end wakes up and finds its peer gone. */
 	for (uint32_t i = 0; i < world->config.n_nodes; i++) {
 		struct node *node = &world->nodes[i];
 
@@ -264,7 +264,7 @@ static void check_reason(const struct world *world, const struct endpoint *endpo
 			endpoint->send.told, "endpoint %u: flushed for no reason", endpoint->index);
 }
 
-/* A link that is gone ends the connections over it, soon and without being asked. */
+/* A link that is gone ends its connections soon, without a request. */
 static void check_link_down(const struct world *world)
 {
 	if (world->config.fault != FAULT_LINK_DOWN)
@@ -280,7 +280,7 @@ static void check_link_down(const struct world *world)
 	}
 }
 
-/* Nothing is under way. Engines go on asking for their neighbours for ever. */
+/* Nothing is under way. Engines keep querying their neighbours for ever. */
 static bool is_quiet(const struct world *world)
 {
 	for (uint32_t i = 0; i < world->config.n_nodes; i++) {
@@ -311,8 +311,7 @@ static void close_world(struct world *world)
 		endpoint_poll(&world->endpoints[i], UINT32_MAX);
 	while (!is_quiet(world))
 		step(world);
-	/* Frames that were on their way to memory are there by now, and so are their
-	 * completions. */
+	/* Frames on their way to memory are there by now, and so are their completions. */
 	for (uint32_t i = 0; world->config.offloads && i < world->n_endpoints; i++)
 		endpoint_poll(&world->endpoints[i], UINT32_MAX);
 	for (uint32_t i = 0; i < world->n_endpoints; i++) {

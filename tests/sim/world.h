@@ -25,7 +25,7 @@ enum {
 /* The routes between two nodes: index of the GID at both ends. */
 enum route { ROUTE_LINK_LOCAL, ROUTE_IPV4, ROUTE_IPV6, ROUTE_IPV4_VLAN, ROUTE_IPV6_VLAN, N_ROUTES };
 
-/* Faults on purpose: on connection 0, and on all that share the broken part. */
+/* Deliberate faults: on connection 0, and on all that share the broken part. */
 enum fault {
 	FAULT_NONE,
 	FAULT_LINK_DOWN,      /* the port of a node says so */
@@ -100,7 +100,7 @@ struct node {
 	bool miscounts; /* a packet may have been accepted that the oracle does not know */
 };
 
-/* A FETCH_ADD of a node's shared counter, and what it found there. */
+/* A FETCH_ADD of a node's shared counter, and the value it found. */
 struct shared_op {
 	const struct node *node;
 	const struct endpoint *from;
@@ -111,7 +111,7 @@ struct shared_op {
 	bool linked;
 };
 
-/* Events over all seeds: shown at the end, and none of the faults may be zero. */
+/* Counts over all seeds: printed at the end. No fault may have zero. */
 struct tally {
 	uint64_t seeds, events, frames, messages, bytes;
 	uint64_t lost, overflowed, reordered, duplicated, corrupted;
@@ -157,24 +157,24 @@ struct world {
 
 /* scenario.c: everything that the seed decides about a world before it starts. */
 void scenario_choose(struct world_config *config, struct random_state *random);
-/* Offloads, of some worlds: after everything else. */
+/* Offloads of some worlds, chosen after everything else. */
 void scenario_choose_offloads(struct world *world);
-/* Gives the node an offload, if the world has some and it is one of those that do. */
+/* Gives the node an offload if the world has some and the node is one with one. */
 void scenario_add_offload(struct node *node);
-/* What of it an offload does at all until the next time. */
+/* Sets how much an offload does until the next call. */
 void scenario_pace_offload(struct node *node);
-/* The attributes of endpoint and script, but for those that come from the peer. */
+/* The attributes of endpoint and script, except the peer's. */
 void scenario_endpoint(struct world *world, struct endpoint *endpoint);
 
 void scenario_scripts(struct world *world);
-/* faults.c: which endpoints the fault may hurt, and how. */
+/* faults.c: the endpoints that the fault may affect. */
 void scenario_doom(struct world *world);
-/* Called when connection 0 has come far enough. */
+/* Called when connection 0 has advanced far enough. */
 void scenario_break(struct world *world);
 
 /* A frame whose payload is in place was handed out or has been placed. */
 void scenario_on_read(void *arg, const struct frame *frame);
-/* The node's engine was told that the payload of the frame was revoked. */
+/* The node's engine was notified that the payload of the frame was revoked. */
 void scenario_on_lost(void *arg, const struct frame *frame);
 
 /* Runs the world of `seed` from start to end. Returns the hash of its trace. */
@@ -186,7 +186,7 @@ void node_fini(struct node *node);
 void network_start(struct world *world);
 struct frl_ip world_group(bool ipv4);
 
-/* Has the engine polled at that time, if not before. */
+/* Polls the engine at that time, if not before. */
 void world_poll_at(struct node *node, uint64_t at_ns);
 
 #endif
