@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Installs what is missing, builds all that the wanted tests need, and then runs them: never both at
-# once. The last line is "N passed, N failed, N skipped". Exit status 1: something failed.
+# Installs missing packages, builds everything that the wanted tests need, and then runs the tests:
+# never both at once. The last line is "N passed, N failed, N skipped". Exit status 1: something
+# failed.
 set -eu
 
 usage() {
@@ -75,14 +76,14 @@ skipped=0
 summary=()
 failures=()
 
-# fail WHAT: something that is no test of its own failed.
+# fail WHAT: a step that is not a test has failed.
 fail() {
 	echo "FAILED: $1"
 	summary+=("$(printf '%-28s %s' "$1" FAILED)")
 	failed=$((failed + 1))
 }
 
-# finish: who sees no more than the end of the output sees there what failed, and how.
+# finish: repeats the failures and their reasons at the end of the output.
 finish() {
 	echo
 	[ ${#failures[@]} -eq 0 ] || printf '%s\n' "${failures[@]}"
@@ -92,14 +93,14 @@ finish() {
 	exit 0
 }
 
-# has_tests DIR: what is set up there includes tests.
+# has_tests DIR: whether DIR is set up with tests.
 has_tests() {
 	meson introspect --tests "$1" 2>/dev/null | grep -q '"name"'
 }
 
-# set_up DIR MESON-OPTION...: a build folder with tests, also where it was set up without them
-# because Check was not there yet (examples/demo.sh on a fresh machine). One whose setting up was
-# interrupted is none: meson takes it for complete, with some of its files missing.
+# set_up DIR MESON-OPTION...: a build folder with tests, also if it was set up without them because
+# Check was missing then (examples/demo.sh on a fresh machine). A folder whose set-up was
+# interrupted is set up again: meson takes it for complete although files are missing.
 set_up() {
 	local dir=$1
 	shift
@@ -114,7 +115,7 @@ set_up() {
 	meson setup --wipe "$dir" -Dtests=enabled
 }
 
-# targets DIR SUITE...: what ninja has to build in DIR for the tests of these suites.
+# targets DIR SUITE...: the targets that ninja must build in DIR for the tests of these suites.
 targets() {
 	python3 - "$@" <<-'END'
 		import json, os, sys
@@ -133,8 +134,8 @@ targets() {
 	END
 }
 
-# build DIR SUITES MESON-OPTION...: sets DIR up when it is not, and builds it, or no more of it than
-# the tests of these suites need.
+# build DIR SUITES MESON-OPTION...: sets DIR up if needed, and builds the targets of the tests of
+# these suites, or everything.
 build() {
 	local dir=$1 only=$2 names=
 	shift 2
@@ -146,7 +147,7 @@ build() {
 	set_up "$dir" "$@" || return 1
 	# shellcheck disable=SC2086 # both are lists of words
 	if [ -n "$only" ]; then
-		# Brings what meson knows of targets up to date.
+		# Updates meson's information about targets.
 		ninja -C "$dir" --quiet build.ninja || return 1
 		names=$(targets "$dir" $only) || return 1
 		[ -n "$names" ] || return 0
@@ -163,7 +164,7 @@ count() {
 	grep -cE "\"result\": \"(${results:1})\"" "$log" || true
 }
 
-# describe_failures NAME LOG: of each test that failed its name, and the end of what it printed.
+# describe_failures NAME LOG: for each test that failed its name, and the end of its output.
 describe_failures() {
 	python3 - "$@" <<-'END'
 		import json, sys
@@ -185,7 +186,7 @@ run_tests() {
 	shift 2
 	echo "== $name"
 	rm -f "$log"
-	# Many tests wait more than they work: one more than there are processors.
+	# Many tests wait more than they work: run one more than there are processors.
 	meson test -C "$dir" --no-rebuild --print-errorlogs \
 		--num-processes $(($(nproc) + 1)) "$@" || status=$?
 	if [ ! -f "$log" ]; then
@@ -195,7 +196,7 @@ run_tests() {
 	ok=$(count "$log" OK EXPECTEDFAIL)
 	bad=$(count "$log" FAIL TIMEOUT ERROR INTERRUPT UNEXPECTEDPASS)
 	skip=$(count "$log" SKIP)
-	# Why tests were skipped: their own words.
+	# The reasons of skipped tests, in their own words.
 	grep '"result": "SKIP"' "$log" |
 		sed -nE 's/.*"name": "([^"]*)".*"SKIP: ([^"\\]*).*/skipped \1: \2/p'
 	if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then
@@ -223,13 +224,14 @@ sanitizer_works() {
 	return "$status"
 }
 
-# suite_options NAME...: as `meson test` has them.
+# suite_options NAME...: as options of `meson test`.
 suite_options() {
 	printf -- '--suite %s ' "$@"
 }
 
-# build_sanitized FLAGS DIR SUITE...: what these suites need, and no kernels: the ordinary build has
-# them. Reports want lines, not variables, and gold, where it is, links in a third of the time.
+# build_sanitized FLAGS DIR SUITE...: the targets of these suites, without kernels, which the
+# ordinary build has. Reports need lines, not variables. Gold, if installed, links in a third of the
+# time.
 build_sanitized() {
 	local flags=$1 dir=$2 linker=${CC_LD:-}
 	shift 2
@@ -240,8 +242,8 @@ build_sanitized() {
 		-Dbuildtype=debugoptimized -Doptimization=1 -Dc_args=-g1 -Dcuda=disabled
 }
 
-# skip_stage NAME FLAGS: true, and says so, where such programs do not run on this machine. With
-# CI=true that is a failure.
+# skip_stage NAME FLAGS: returns true and prints the reason if such programs do not run on this
+# machine. With CI=true that is a failure.
 skip_stage() {
 	! sanitizer_works "$2" || return 1
 	if [ "${CI:-}" = true ]; then
@@ -290,9 +292,9 @@ echo "== built in $((SECONDS - begin)) s"
 
 # ---- tests
 
-# Removes settings that the caller has for its own programs.
+# Removes settings of the caller for its own programs.
 . tests/system/clean_env.sh
-# These are for who runs one simulation by hand.
+# These are for a person who runs one simulation by hand.
 unset FRL_SEED FRL_SEED_FROM FRL_SEEDS
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}

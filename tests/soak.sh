@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Runs tests/run.sh again and again: what fails now and then fails here. docs/design/testing.md has
-# the results.
+# Runs tests/run.sh again and again, to find rare failures. docs/design/testing.md has the results.
 set -eu
 
 usage() {
@@ -50,7 +49,7 @@ temp=$(mktemp -d)
 stress=
 other=
 
-# end_group PID: ends a job and all that it has started. Jobs are process groups (set -m).
+# end_group PID: ends a job and all processes that it has started. Jobs are process groups (set -m).
 end_group() {
 	[ -n "$1" ] || return 0
 	kill -- "-$1" 2>/dev/null || true
