@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Four processes sum the real gradients: right, the same bits on every rank, whatever the buckets.
-# Small files of every type, with every operation, give what is written down here, byte by byte.
+# Four processes sum the real gradients: the sums are right, with the same bits on every rank, for
+# all bucket sizes. Small files of every type, with every operation, give the bytes that are listed
+# here.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# sums NAME OPTION...: all four outputs are there and equal.
+# sums NAME OPTION...: all four outputs exist and are equal.
 sums() {
 	local name=$1 rank
 	shift
@@ -32,7 +33,7 @@ for rank in 0 1 2 3; do
 		fail "the output of rank $rank is too short"
 done
 
-# A wrong reference must be found: the sum of rank 0 alone is not the sum of all.
+# A wrong reference must be found: the data of rank 0 alone is not the sum.
 refuses wrong-reference . -- "$allreduce" -n 3 --input "$data/rank%r.safetensors" \
 	--check "$data/sum.safetensors"
 
@@ -60,7 +61,7 @@ reduces() {
 	done
 }
 
-# Small numbers; integers that wrap, and signs that count or do not.
+# Small numbers; integers that wrap, and signed and unsigned order.
 reduces U8 1 sum '\x04\x01' '\x01\xff' '\x03\x02'
 reduces I8 1 min '\xff\x02' '\xff\x02' '\x03\x03'
 reduces I32 4 max '\x03\0\0\0\0\0\0\0' '\x03\0\0\0\xff\xff\xff\xff' '\x01\0\0\0\0\0\0\0'
@@ -83,7 +84,7 @@ reduces F8_E4M3 1 sum '\x48\x3c' '\x38\x30' '\x44\x38'
 reduces F8_E5M2 1 max '\x42\x3c' '\x3c\x38' '\x42\x3c'
 grep -q '2 elements, float8_e5m2, max' "$temp/F8_E5M2-max.out" || fail "another type or operation"
 
-# Sums of halves have an error bound as well: those of rank 0 and 1 are 4 and 1.5.
+# Sums of halves have an error bound, too: those of rank 0 and 1 are 4 and 1.5.
 {
 	safetensors_header '{"t":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}}'
 	printf '%b' '\0\0\0\0\0\0\x10\x40\0\0\0\0\0\0\xf8\x3f'

@@ -6,7 +6,7 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# safetensors FILE HEADER BYTES: a file of this JSON header and so many bytes of data.
+# safetensors FILE HEADER BYTES: a file of this JSON header and that many bytes of data.
 safetensors() {
 	{
 		safetensors_header "$2"
@@ -92,7 +92,7 @@ rejected name 'different|differ' "c"
 pair count "{$(tensor a F32 '[4]' 0 16)}" 16
 rejected count 'different|differ'
 
-# Where the output cannot be written, nothing is written.
+# Where the output cannot be written, no file is left.
 pair nowhere "$good" 32
 : >"$temp/nowhere/file"
 refuses nowhere 'nowhere/file' -- "$allreduce" -n 2 --input "$temp/nowhere/rank%r.safetensors" \

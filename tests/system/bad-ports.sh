@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Ports and options that cannot work: exit status not 0, in time, and a message that says what to
-# do.
+# Ports and options that cannot work: exit status not 0, in time, and a message with the remedy.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 

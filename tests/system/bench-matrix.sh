@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Every operation with every type, reduction, root and algorithm that can, in and out of place, with
-# counts that no number of ranks divides, from buffers that nothing is aligned to: every element is
-# compared. Numbers whose result is exact must come out to the last bit; random ones and wire types
-# within the bound of each element; all ranks must have the same, and the same again. What ran is
-# read from the CSV: an algorithm that does nothing of what docs/design/algorithms.md says is a
-# failure.
+# Every operation with every type, reduction, root and algorithm that supports it, in and out of
+# place, with counts that no number of ranks divides, from unaligned buffers. Every element is
+# compared. Numbers whose result is exact must match to the last bit; random ones and wire types
+# within the bound of each element. All ranks must have the same result, and the same again. The
+# list of cases that ran is read from the CSV: an algorithm that ran nothing of its list in
+# docs/design/algorithms.md is a failure.
 #
-# With more ranks there are more cases than time: of those one in a few is tried, another one each
-# time. FRL_SEED=N repeats a run, FRL_MATRIX=all tries all.
+# With more ranks there are more cases than time: one in a few is tried, another one each time.
+# FRL_SEED=N repeats a run, FRL_MATRIX=all tries all.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -20,7 +20,7 @@ what=(--op all --dtype all --redop all --root all)
 one=(--dtype float32 --redop sum --root 0 --count 129 --iters 0)
 short=(--dtype float32 --wire "float16,bfloat16,int8")
 
-# pairs ALGO WIRE OP...: lines of what there must be.
+# pairs ALGO WIRE OP...: the lines that must be there.
 pairs() {
 	local op
 	for op in "${@:3}"; do
@@ -28,8 +28,8 @@ pairs() {
 	done
 }
 
-# able RANKS: what algorithms can do on one host. (With several hosts there is hierarchical besides:
-# tests/sim.)
+# able RANKS: the abilities of algorithms on one host. (With several hosts there is also
+# hierarchical: tests/sim.)
 able() {
 	local n=$1 wire
 	local reducing=(allreduce reduce_scatter reduce)
@@ -56,7 +56,7 @@ able() {
 	pairs bruck int8 "${reducing[@]}"
 }
 
-# ran NAME: what its CSV says, as `pairs` does.
+# ran NAME: the cases in its CSV, in the format of `pairs`.
 ran() {
 	[ ! -e "$temp/$1.csv" ] || awk -F, 'NR > 1 { print $5 "," $4 "," $1 }' "$temp/$1.csv"
 }
@@ -79,7 +79,7 @@ matrix() {
 	! grep 'Ferrule does not do them' "$out" || fail "$name: cases were refused"
 }
 
-# each RANKS: a case of every algorithm, wire type and operation, none of them left to chance.
+# each RANKS: a case of every algorithm, wire type and operation, without random choice.
 each() {
 	local name=n$1-each
 	matrix "$name" "$1" 1 --algo all "${one[@]}" --wire all
@@ -94,7 +94,7 @@ sample=(0 1 1 3 8 12 0 0 36)
 for ranks in 1 2 3 4 5 8; do
 	matrix "n$ranks" "$ranks" "${sample[$ranks]}" --count "$counts" --iters 0 --algo all \
 		--offset 3
-	# Those that were drawn: of 8 ranks there are too few to say.
+	# The drawn cases: with 8 ranks there are too few to check.
 	[ "$ranks" -eq 8 ] || has_all "n$ranks" "$(able "$ranks" | grep ,same, | cut -d, -f 1)" \
 		"$(ran "n$ranks" | cut -d, -f 1)"
 done

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What ferrule-bench and ferrule-pingpong write, and where they cannot: the table, JSON, CSV, a
-# picture; options that make no sense; ranks that were given others than rank 0.
+# The output of ferrule-bench and ferrule-pingpong, and errors of writing it: the table, JSON, CSV,
+# a picture; invalid combinations of options; ranks with other options than rank 0.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 small=(-n 2 --min 8 --max 64 --iters 3)
 
-# lines PATTERN NUMBER FILE: so many lines match.
+# lines PATTERN NUMBER FILE: that many lines match.
 lines() {
 	local n
 	n=$(grep -cE -- "$1" "$3" || true)
@@ -23,7 +23,7 @@ test_table() {
 	lines '^# OK: every result was right \(12\)$' 1 "$temp/sweep.out"
 	passes all "$bench" -n 4 --op all --max 64K --factor 64 --iters 2
 	lines '^# [a-z_]+, algorithm auto$' 11 "$temp/all.out"
-	# What the longer buffer of a rank holds is what --min and --max mean.
+	# --min and --max are sizes of a rank's longer buffer.
 	lines '^ +65536 +16384 +float32' 0 "$temp/all.out"
 	lines '^ +32768 +8192 ' 4 "$temp/all.out"
 	lines '^ +32768 +2048 ' 6 "$temp/all.out"
@@ -69,7 +69,7 @@ test_numbers() {
 	csv csv-untimed.out 13 '^$'
 }
 
-# As others read it: by a parser, with the names that docs/guide/bench.md has.
+# Read by a parser, with the names that docs/guide/bench.md lists.
 test_parsers() {
 	if ! command -v python3 >/dev/null; then
 		echo "not tried: parsers (there is no python3)"
@@ -111,7 +111,8 @@ test_parsers() {
 	SCRIPT
 }
 
-# What is no regular file is written to and stays. (Not the true /dev/null: the test may be root.)
+# A file that is not a regular one is written to and stays. (Not the true /dev/null: the test may be
+# root.)
 test_files() {
 	local name
 	for name in json csv plot; do
@@ -150,7 +151,7 @@ test_files() {
 	done
 }
 
-# Numbers that nobody could write down are a failure.
+# Implausible numbers are a failure.
 full() {
 	"$@" >/dev/full
 }
@@ -198,7 +199,7 @@ test_plot() {
 		--plot "$temp/files.png"
 	is_picture files.png
 	[ ! -s "$temp/files.out" ] || fail "something is said where files are drawn"
-	# Of many lines each has a style of its own, and the names have room.
+	# With many lines each has a style of its own, and the names fit.
 	mkdir "$temp/script"
 	# shellcheck disable=SC2016
 	printf '#!/bin/sh\nexec tee "%s" | "%s"\n' "$temp/script/text" "$(command -v gnuplot)" \
@@ -262,7 +263,7 @@ test_options() {
 	lines '' 1 "$temp/memory.out"
 }
 
-# Nothing to measure is no success: an algorithm that cannot, one rank, a sample that has no case.
+# Nothing to measure is a failure: an algorithm that cannot, one rank, a sample without a case.
 test_nothing() {
 	refuses unable 'nothing was measured: with 2 ranks here algorithm ring cannot do alltoall' \
 		'# FAILED: nothing was measured' -- "$bench" "${small[@]}" --op alltoall --algo ring
@@ -285,7 +286,7 @@ test_misspelt() {
 	refuses misspelt-rank 'FRL_RNAK .nearest: FRL_RANK.' -- env FRL_RNAK=0 "$bench"
 }
 
-# Ranks that were started apart may have been started otherwise.
+# Ranks that were started separately may have other options.
 test_terms() {
 	"$bench" -n 2 --rank 1 --job terms --redop max >"$temp/terms.1" 2>&1 &
 	started+=("$!")

@@ -2,9 +2,9 @@
 # shellcheck shell=bash
 #
 # Sourced: removes settings of the caller from the environment, so that tests do the same for all
-# callers: those of Ferrule, Check, NCCL, MPI, PMIx, Slurm, torchrun, systemd and the doubles,
-# proxies and the language. Variables that meson.build sets, and those that choose among cases,
-# stay. So do names that match $keep_settings.
+# callers: settings of Ferrule, Check, NCCL, MPI, PMIx, Slurm, torchrun, systemd and the doubles,
+# proxies and the language. Variables that meson.build sets, and variables that choose cases, stay.
+# So do names that match $keep_settings.
 
 clean_env() {
 	local name stays

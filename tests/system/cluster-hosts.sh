@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # An operator's day on three hosts, third part: a host that loses its power and comes back, one that
-# is drained, and one whose certificate has expired. What is expected is the table "Hosts" of
-# docs/guide/operations.md.
+# is drained, and one whose certificate has expired. The table "Hosts" of docs/guide/operations.md
+# lists the expected results.
 # shellcheck source=tests/system/cluster_jobs.sh
 . "$(dirname "$0")/cluster_jobs.sh"
 
@@ -11,7 +11,7 @@ read_table Hosts
 daemon_settings=('keepalive_ms = 20000;' 'hello_ms = 60000;')
 set_up_cluster
 
-# power_off NODE: nothing that it would still send arrives anywhere.
+# power_off NODE: none of its later packets arrives anywhere.
 power_off() {
 	ip link del "$1-0"
 	ip link del "$1-1"
@@ -38,7 +38,7 @@ test_drained() {
 	control node-2 drain --undo >/dev/null
 }
 
-# drain NODE: a job that runs goes on, a new one is refused.
+# drain NODE: a running job continues, a new one is refused.
 drain() {
 	local running=("${pids[@]}") output=("${said[@]}")
 	control "$1" drain --reason 'new disks' >"$temp/drain.out"

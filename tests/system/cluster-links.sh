@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # An operator's day on three hosts, second part: links that go down for 1, 2 and 3 seconds, or for
-# good, on the management network and on the data network. What is expected is the table "Networks"
-# of docs/guide/operations.md.
+# good, on the management network and on the data network. The table "Networks" of
+# docs/guide/operations.md lists the expected results.
 # shellcheck source=tests/system/cluster_jobs.sh
 . "$(dirname "$0")/cluster_jobs.sh"
 
@@ -20,12 +20,12 @@ plug() {
 	[ "$2" -ne 0 ] || wait_until reaches "$1" || fail "$1 reaches no other host"
 }
 
-# reaches NODE: the daemon of another host.
+# reaches NODE: whether the daemon of another host answers.
 reaches() {
 	on "$1" root bash -c ": </dev/tcp/10.9.0.3/7476" 2>/dev/null
 }
 
-# silence NODE NETWORK, listen NODE NETWORK: the switch forwards nothing there.
+# silence NODE NETWORK, listen NODE NETWORK: the switch stops or resumes forwarding there.
 silence() {
 	ip link set "$1-$2" nomaster
 }
@@ -33,7 +33,8 @@ listen() {
 	ip link set "$1-$2" master "$([ "$2" -eq 0 ] && echo mgmt || echo data)"
 }
 
-# flap NODE NETWORK: three times. How long is what an operator would see, and decides nothing.
+# flap NODE NETWORK: three times. The times are examples of what an operator sees; no result depends
+# on them.
 flap() {
 	local seconds before
 	for seconds in 1 2 3; do
@@ -46,14 +47,14 @@ flap() {
 	done
 }
 
-# Of a host whose daemon keeps no job, and of the one whose does.
+# Of a host whose daemon does not keep the job, and of the one whose daemon does.
 test_management_flaps() {
 	job_settings=("$patient" "FRL_CONTROL_LOST_S=$event_limit")
 	survives member-flaps flap node-2 0
 	survives keeper-flaps flap node-1 0
 }
 
-# Until the daemon of node-1 has given the one there up.
+# Waits until the daemon of node-1 has given up the one there.
 test_management_away() {
 	job_settings=("$patient" "FRL_CONTROL_LOST_S=$event_limit")
 	survives away stay_away node-2

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# An operator's day on three hosts, first part: jobs of users without privileges, started in each
-# way, and what ranks and control daemons that die are missed by. What is expected is the table
-# "Ranks and daemons" of docs/guide/operations.md.
+# An operator's day on three hosts, first part: jobs of unprivileged users, started in each way, and
+# ranks and control daemons that die. The table "Ranks and daemons" of docs/guide/operations.md
+# lists the expected results.
 # shellcheck source=tests/system/cluster_jobs.sh
 . "$(dirname "$0")/cluster_jobs.sh"
 
@@ -97,7 +97,7 @@ test_daemon_stopped() {
 	end_job 1 1
 	expect 'A control daemon does not run' 'new ranks there' "$temp/train-1.out"
 	start_ferruled node-2
-	# What the library has started in its place.
+	# The daemon that the library has started in its place.
 	wait_until has_no_private node-2 || fail "the private daemon does not end"
 	on node-2 alice sh -c 'rm -r /tmp/ferrule-*'
 }
@@ -113,7 +113,7 @@ test_daemon_back() {
 	expect "$event" 'the daemon' "$temp"/node-[12]/ferruled.log
 }
 
-# restart NODE: as systemd does it after a crash.
+# restart NODE: as systemd does after a crash.
 restart() {
 	end_ferruled "$1" KILL 137
 	start_ferruled "$1"

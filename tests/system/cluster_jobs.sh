@@ -8,7 +8,7 @@
 
 ranks=3
 
-# by_settings NAME RANK, by_torchrun NAME RANK: how a rank is told.
+# by_settings NAME RANK, by_torchrun NAME RANK: how a rank gets its number.
 by_settings() {
 	echo "FRL_JOB=$1" FRL_JOB_HOST=node-1 "FRL_RANK=$2" "FRL_RANKS=$ranks"
 }
@@ -17,12 +17,12 @@ by_torchrun() {
 		"TORCHELASTIC_RUN_ID=$1"
 }
 
-# Settings of a job's ranks besides: the data network is not what notices anything, unless a test is
-# about that: 79 ACK timeouts of 4.3 s, 6 min.
+# Other settings of a job's ranks: the data network must notice nothing, unless a test is about
+# that: 79 ACK timeouts of 4.3 s, 6 min.
 patient=FRL_ACK_TIMEOUT=20
 job_settings=("$patient")
 
-# start_rank NAME RANK WAY OPTION...: ferrule-bench; its process is $rank_pid.
+# start_rank NAME RANK WAY OPTION...: starts ferrule-bench; its process is $rank_pid.
 start_rank() {
 	local settings node=node-$(($2 % 3 + 1)) out=$temp/$1-$2.out
 	read -r -a settings <<<"$("$3" "$1" "$2")"
@@ -32,7 +32,8 @@ start_rank() {
 	started+=("$rank_pid")
 }
 
-# start_job NAME WAY OPTION...: until there are results. Ranks are $pids, their words $said.
+# start_job NAME WAY OPTION...: returns when there are results. Ranks are $pids, their output files
+# $said.
 start_job() {
 	local rank
 	pids=()
@@ -58,7 +59,7 @@ has_results_or_ended() {
 	[ "$(results)" -ge "$1" ] || ended "${pids[0]}"
 }
 
-# await_end RANK: as long as there are more and more results.
+# await_end RANK: waits as long as results keep coming.
 await_end() {
 	local before
 	until ended "${pids[$1]}"; do
@@ -91,9 +92,9 @@ end_job() {
 # shellcheck disable=SC2034
 endless=(--min 64K --max 64K --iters 0 --repeat 1000000)
 
-# survives NAME COMMAND...: a job gives only right results, before and after the command. Where it
-# is done before, it is tried again with more to do, as another job: a rank whose daemon was out of
-# reach may still be known to the others' daemons.
+# survives NAME COMMAND...: a job gives only right results, before and after the command. If it is
+# done before, it is tried again with more work, as another job: the others' daemons may still know
+# a rank whose daemon was out of reach.
 survives() {
 	local repeat before
 	for repeat in 500 2000 8000 32000 128000; do

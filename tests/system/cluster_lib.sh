@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# A cluster, behind lib.sh: three hosts, node-1 to node-3, on which Ferrule is installed as an
-# operator would do it. Each has a kernel's worth of namespaces and a root of its own; programs,
-# library, daemon and its settings are those of `meson install`, or of the packages in the root that
-# is the script's argument. Daemons run as user ferrule and know each other by certificates, users
-# have no privileges.
-#
+# A cluster for lib.sh: three hosts, node-1 to node-3, on which Ferrule is installed as an operator
+# would do it. Each has a full set of namespaces and a root of its own. Programs, library, daemon
+# and its settings are those of `meson install`, or of the packages in the root that is the script's
+# argument. Daemons run as user ferrule and authenticate by certificates; users have no privileges.
 #	[ node-1 ] eth0 10.9.0.1 --- node-1-0 [ bridge mgmt ] node-2-0 --- eth0 10.9.0.2 [ node-2 ]
 #	[ node-1 ] eth1 ------------ node-1-1 [ bridge data ] node-2-1 ------------ eth1 [ node-2 ]
 #
@@ -32,7 +30,7 @@ declare -A init_of daemon_of
 
 # ---- what is installed
 
-# in_layer COMMAND...: in the root that all hosts have in common, as root.
+# in_layer COMMAND...: runs it as root in the root that all hosts share.
 in_layer() {
 	chroot "$temp/common" env -i "PATH=$path" "$@" >>"$temp/install.log" 2>&1 && return
 	fail "cannot install: $*"
@@ -40,7 +38,7 @@ in_layer() {
 	finish
 }
 
-# A user for jobs, and what docs/guide/daemons.md says of an installation.
+# A user for jobs, and the installation that docs/guide/daemons.md describes.
 install_ferrule() {
 	local sysusers
 	mkdir "$temp/layer" "$temp/layer.work" "$temp/common"
@@ -75,7 +73,7 @@ unit_value() {
 
 # ---- hosts
 
-# be_host NODE LOWER: the first process of a host. The build folder is not there.
+# be_host NODE LOWER: the first process of a host. The build folder is hidden there.
 be_host() {
 	local dir=$temp/$1
 	mount --make-rprivate /
@@ -95,7 +93,7 @@ be_host() {
 	exec chroot . /bin/bash -c 'touch /run/booted; while sleep 3600; do :; done'
 }
 
-# boot NODE: with its two interfaces, which a host that is gone has taken with it.
+# boot NODE: starts the host with its two interfaces, which end with the host.
 boot() {
 	local node=$1 n=${1#node-} unshared
 	mkdir -p "$temp/$node"/{changes,work,root}
@@ -121,7 +119,7 @@ boot() {
 		"/run/$(unit_value RuntimeDirectory)"
 }
 
-# connect NODE N BRIDGE: by its interface ethN.
+# connect NODE N BRIDGE: connects its interface ethN.
 connect() {
 	ip link add "$1-$2" type veth peer name "eth$2" address "02:00:00:00:0$2:0${1#node-}" \
 		netns "${init_of[$1]}"
@@ -136,7 +134,7 @@ is_up() {
 	[ -e "/proc/${init_of[$1]}/root/run/booted" ]
 }
 
-# on NODE USER [NAME=VALUE]... COMMAND...: runs there, without any privileges but root's.
+# on NODE USER [NAME=VALUE]... COMMAND...: runs there, without privileges unless the user is root.
 on() {
 	local node=$1 user=$2 become=()
 	shift 2
@@ -146,12 +144,13 @@ on() {
 		"${become[@]}" env -i "PATH=$path" "HOME=/tmp" "USER=$user" "$@"
 }
 
-# in_network NODE COMMAND...: runs here, with its interfaces: a root of packages need not have `ip`.
+# in_network NODE COMMAND...: runs here, with the host's interfaces: a root of packages may lack
+# `ip`.
 in_network() {
 	nsenter --target "${init_of[$1]}" --net "${@:2}"
 }
 
-# signal NODE SIGNAL NAME: all processes there that have this name.
+# signal NODE SIGNAL NAME: to all processes of this name there.
 signal() {
 	# shellcheck disable=SC2016 # there
 	on "$1" root bash -c '
@@ -162,7 +161,7 @@ signal() {
 
 # ---- control daemons
 
-# make_certificates: of a CA, and for each host, as in docs/guide/daemons.md.
+# make_certificates: a CA, and a certificate for each host, as in docs/guide/daemons.md.
 make_certificates() {
 	local node
 	openssl req -x509 -newkey ed25519 -nodes -days 3650 -subj /CN=ferrule-ca \
@@ -189,10 +188,11 @@ put() {
 	on "$1" root install -D -o "$2" -m "$3" /dev/stdin "$5" <"$4"
 }
 
-# Settings of the daemons; what is not said has its default. A busy machine is no host that is gone.
+# Settings of the daemons; others have their defaults. A busy machine must not count as a host that
+# is gone.
 daemon_settings=('keepalive_ms = 60000;' 'hello_ms = 60000;')
 
-# configure NODE: its ferruled.conf.
+# configure NODE: writes its ferruled.conf.
 configure() {
 	local node=$1 n=${1#node-}
 	{
@@ -214,7 +214,7 @@ configure() {
 	put "$node" root 644 "$temp/$node/ferruled.conf" /etc/ferrule/ferruled.conf
 }
 
-# start_ferruled NODE: as its unit says.
+# start_ferruled NODE: as its unit does.
 start_ferruled() {
 	local node=$1 caps user group command log=$temp/$1/ferruled.log
 	caps=-all$(unit_value AmbientCapabilities | tr '[:upper:]' '[:lower:]' |
@@ -235,7 +235,7 @@ start_ferruled() {
 	finish
 }
 
-# says_since FILE PATTERN: behind its line $mark.
+# says_since FILE PATTERN: a line behind line $mark matches.
 says_since() {
 	tail -n "+$((mark + 1))" "$1" | grep -qE -- "$2"
 }
@@ -248,7 +248,7 @@ end_ferruled() {
 	[ "$status" -eq "$3" ] || fail "$1: ferruled ends with status $status"
 }
 
-# control NODE COMMAND...: what ferrulectl says there to root.
+# control NODE COMMAND...: the output of ferrulectl for root there.
 control() {
 	on "$1" root ferrulectl "${@:2}"
 }
@@ -260,8 +260,8 @@ field() {
 
 # ---- what stays behind
 
-# remains NODE: what a job or a daemon could leave there: processes, files, names, addresses, and
-# what interfaces were told.
+# remains NODE: things that a job or a daemon could leave there: processes, files, names, addresses,
+# and settings of interfaces.
 remains() {
 	# shellcheck disable=SC2016 # there
 	on "$1" root bash -c '
@@ -298,7 +298,7 @@ set_up_cluster() {
 	done
 }
 
-# shut_down: ends the daemons in good order; then the hosts are as they were before.
+# shut_down: ends the daemons in good order; then the hosts must be as they were before.
 shut_down() {
 	local node
 	for node in "${nodes[@]}"; do
@@ -314,7 +314,7 @@ shut_down() {
 	[ "$failures" -eq 0 ] || show "$temp"/node-?/ferruled.log
 }
 
-# has_learned NODE: its daemon waits for no more processes that it had before it was killed.
+# has_learned NODE: its daemon no longer waits for processes that it had before it was killed.
 has_learned() {
 	on "$1" root bash -c 'exec 3<>/dev/tcp/127.0.0.1/9476
 		printf "GET /metrics HTTP/1.0\r\n\r\n" >&3 && cat <&3' |

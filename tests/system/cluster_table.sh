@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# The tables of docs/guide/operations.md are what the tests of a cluster expect: each row is an
-# event, and each sentence of it, behind the word for who says it, must end a line of what that one
-# says. PID, QPN, ADDRESS and SECONDS stand for numbers.
+# The tables of docs/guide/operations.md hold the expected messages of the cluster tests. Each row
+# is an event. Each of its sentences, behind the word for the program that prints it, must end a
+# line of that program's output. PID, QPN, ADDRESS and SECONDS stand for numbers.
 # shellcheck disable=SC2154 # of lib.sh
 operations=$system_root/docs/guide/operations.md
 shown=()
@@ -32,13 +32,14 @@ pattern() {
 		s/ADDRESS/10\\.1\\.0\\.[0-9]+/g; s/$/$/' <<<"$1"
 }
 
-# read_table SECTION: the rows that this test is to show.
+# read_table SECTION: the rows that this test must show.
 read_table() {
 	mapfile -t rows < <(table "$1")
 	[ ${#rows[@]} -gt 0 ] || fail "$operations has no table '$1'"
 }
 
-# expect EVENT WHO FILE...: each of the files says what the table has for that, all of it.
+# expect EVENT WHO FILE...: each of the files has all sentences of the table for that event and
+# program.
 expect() {
 	local row found='' file sentence
 	for row in "${rows[@]}"; do
@@ -58,7 +59,7 @@ expect() {
 	shown+=("$1|$2")
 }
 
-# show_words FILE...: what programs said, without their tables.
+# show_words FILE...: the output of programs without their tables.
 show_words() {
 	local file
 	for file in "$@"; do

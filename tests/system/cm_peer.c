@@ -80,7 +80,7 @@ static void must(int rc, const char *what)
 	exit(EXIT_FAILURE);
 }
 
-/* The text of a number of a connection, or NULL after an answer. */
+/* Returns the connection number's text, or NULL after sending an error. */
 static struct end *find(const char *word)
 {
 	char *rest;
@@ -248,7 +248,7 @@ static void do_end(char *words[])
 		return;
 	rc = frl_conn_wait_end(end->conn, ms_of(words[2]));
 	snprintf(reason, sizeof(reason), "%s", frl_last_error());
-	/* That may be why it ended, too. */
+	/* The connection may have ended for the same reason. */
 	if (rc == -ETIMEDOUT && frl_conn_test(end->conn) != rc) {
 		answer("error ETIMEDOUT %s", reason);
 		return;

@@ -34,7 +34,7 @@ static int fail(const struct rank *rank, const char *what)
 	return EXIT_FAILURE;
 }
 
-/* One of the kinds of plans each, short and long; 0 if all is right. */
+/* One of the kinds of plans each, short and long; returns 0 if all is right. */
 static int use(struct rank *rank, struct frl_comm *comm)
 {
 	int ranks = frl_comm_size(comm), mine = frl_comm_rank(comm);
@@ -64,7 +64,7 @@ static int use(struct rank *rank, struct frl_comm *comm)
 	return EXIT_SUCCESS;
 }
 
-/* The same in every process, and other ones each time. */
+/* The same in every process, and different each time. */
 static int key_of(uint32_t rank, uint32_t time)
 {
 	uint32_t key = (rank + 1) * UINT32_C(2654435761) ^ time * UINT32_C(40503);

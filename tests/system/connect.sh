@@ -3,7 +3,7 @@
 #
 # Processes of one machine that connect by name through a control daemon: accepted, rejected,
 # cancelled, too late, many at once, killed; and a daemon that is killed while they work. cm-peer
-# (tests/system/cm_peer.c) does what it is told line by line.
+# (tests/system/cm_peer.c) runs commands line by line.
 # shellcheck source=tests/system/peer_lib.sh
 . "$(dirname "$0")/peer_lib.sh"
 
@@ -19,7 +19,7 @@ test_private_daemon() {
 	meet lonely lonely
 	ask lonely '^closed' close "$c"
 	leave lonely
-	# One of the user's may be at work already, where programs without XDG_RUNTIME_DIR look.
+	# A daemon of the user may already run, where programs without XDG_RUNTIME_DIR look.
 	[ -S "$runtime/ferrule/ferruled.sock" ] || [ -S "/tmp/ferrule-$(id -u)/ferruled.sock" ] ||
 		fail "no private daemon was started"
 }
@@ -79,8 +79,8 @@ test_cancel() {
 	ask server '^closed' close "$s"
 }
 
-# The request has to reach the server before the client gives it up. Where it comes later it is
-# tried again, with more time and by a server that has seen none of it.
+# The request must reach the server before the client gives it up. If it comes later, it is tried
+# again, with more time and a server that has seen none of it.
 test_too_late() {
 	local wait_ms
 	for wait_ms in 100 1000 10000; do
@@ -143,7 +143,7 @@ test_killed() {
 	ask server '^closed' close "$s"
 }
 
-# Connections outlive the daemon, and the next one knows them.
+# Connections outlive the daemon, and the next daemon knows them.
 test_daemon_killed() {
 	local old_c old_s
 	meet client server
@@ -162,7 +162,7 @@ test_daemon_killed() {
 	both_closed server "$old_s" client "$old_c"
 }
 
-# ferrule-pingpong meets by name, whoever is there first, and says who is gone.
+# ferrule-pingpong connects by name, whichever end starts first, and reports an end that is gone.
 test_pingpong() {
 	local out=$temp/listen.out status=0 client
 	"$pingpong" --listen demo --wait "$event_limit" >"$out" 2>&1 &
@@ -203,7 +203,7 @@ leave client
 leave server
 kill -TERM "$daemon"
 wait "$daemon" || fail "the daemon: exit status $?"
-# It ends by itself, for want of anything to do.
+# It ends by itself when nobody needs it.
 wait_until test ! -S "$temp/runtime/ferrule/ferruled.sock" ||
 	fail "the private daemon does not end"
 [ "$failures" -eq 0 ] || show "$FRL_CONTROL.log"

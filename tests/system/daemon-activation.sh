@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # How ferruled starts and ends: sockets from systemd, READY and WATCHDOG for it, one daemon a path,
-# the path of a dead one, what a crash leaves behind, the private one that ends by itself.
+# the path of a dead one, the remains of a crash, the private one that ends by itself.
 # shellcheck source=tests/system/daemon_lib.sh
 . "$(dirname "$0")/daemon_lib.sh"
 
@@ -14,7 +14,7 @@ started+=("$given")
 says given "ready on $temp/given.sock"
 passes given-asked "$client" ask "$temp/given.sock" 3
 stop_daemon "$given"
-# The path is whose it was.
+# The path keeps its owner.
 [ -S "$temp/given.sock" ] || fail "the socket of systemd was removed"
 refuses given-two 'exactly one socket' -- "$client" listen "$temp/a.sock" "$temp/b.sock" -- \
 	"$ferruled"
@@ -56,17 +56,17 @@ if ls "$temp"/one.sock* >/dev/null 2>&1; then
 	fail "left behind: $(ls "$temp"/one.sock*)"
 fi
 
-# What is not a socket is not removed.
+# A file that is no socket is not removed.
 echo precious >"$temp/file"
 refuses not-a-socket 'is not a socket' -- "$ferruled" --socket "$temp/file"
 [ "$(cat "$temp/file")" = precious ] || fail "the daemon has removed a file"
 
-# A FIFO where the record of sockets is does not hold up the start.
+# A FIFO in place of the record of sockets does not block the start.
 mkfifo "$temp/fifo.sock.sockets"
 run_daemon fifo
 stop_daemon "$daemon"
 
-# A dead one leaves its path, which is taken over.
+# A dead daemon leaves its path, which the next one takes over.
 echo "listen_address = \"127.0.0.1\"; listen_port = $(free_port 1); insecure = true;" \
 	>"$temp/taken.conf"
 run_daemon taken --config "$temp/taken.conf" --metrics none
@@ -82,7 +82,7 @@ run_daemon dead
 passes dead-asked "$client" ask "$temp/dead.sock" 3
 says dead 'did not shut down cleanly'
 
-# Its trace stays until processes have had their time to come back, also if a start fails.
+# Its record stays until processes have had their time to come back, also if a start fails.
 kill -KILL "$daemon"
 wait "$daemon" || true
 rm "$temp/dead.sock"
@@ -112,9 +112,9 @@ private=$!
 started+=("$private")
 says private "ready on $temp/runtime/ferrule/ferruled.sock"
 [ "$(stat -c %a "$temp/runtime/ferrule")" = 700 ] || fail "the private folder is open to others"
-# Another one that starts at the same time leaves, content.
+# Another daemon that starts at the same time exits with success.
 passes rival env XDG_RUNTIME_DIR="$temp/runtime" "$ferruled" --private
-# A client that is there keeps it, while another daemon that nobody uses ends.
+# A connected client keeps it, while another daemon without clients ends.
 "$client" stay "$temp/runtime/ferrule/ferruled.sock" >"$temp/stayer.log" &
 stayer=$!
 started+=("$stayer")
@@ -176,7 +176,7 @@ if [ "$(id -u)" -eq 0 ] && getent passwd nobody >/dev/null; then
 	stop_daemon "$daemon"
 	[ -z "$(ls "$temp/run")" ] || fail "left behind: $(ls "$temp/run")"
 
-	# A folder that it makes is the user's: nothing stays in it.
+	# A folder that it makes belongs to the user: nothing stays in it.
 	mkdir "$temp/roots"
 	"$ferruled" --config "$temp/user.conf" --socket "$temp/roots/made/user.sock" \
 		>"$temp/made.log" 2>&1 &
@@ -188,7 +188,7 @@ if [ "$(id -u)" -eq 0 ] && getent passwd nobody >/dev/null; then
 	stop_daemon "$daemon"
 	[ -z "$(ls "$temp/roots/made")" ] || fail "left behind: $(ls "$temp/roots/made")"
 	! grep -q 'able to remove its socket' "$temp/made.log" || fail "it says that it cannot"
-	# In one of root's they do, and it says so at start.
+	# In a folder of root the files stay, and it says so at start.
 	"$ferruled" --config "$temp/user.conf" --socket "$temp/roots/user.sock" \
 		>"$temp/roots.log" 2>&1 &
 	daemon=$!

@@ -10,7 +10,7 @@ port=$(free_port 1)
 metrics=$(free_port 2)
 config=$temp/address.conf
 
-# write ADDRESS: no interface has it (RFC 5737, RFC 3849).
+# write ADDRESS: writes the settings; no interface has the address (RFC 5737, RFC 3849).
 write() {
 	printf '%s\n' "listen_address = \"$1\";" "listen_port = $port;" \
 		"metrics_address = \"$1\";" "metrics_port = $metrics;" "insecure = true;" >"$config"
@@ -35,7 +35,7 @@ for address in 192.0.2.1 2001:db8::1; do
 	kill -HUP "$daemon"
 	says address 'read again'
 	listens_on "$port" || fail "after a reload it does not listen on $address"
-	# Who may not change addresses here has seen the rest.
+	# A user who may not change addresses here has nothing more to test.
 	if [ "${FRL_TEST_MACHINE:-}" = own ] &&
 		ip addr add "$address" dev lo nodad 2>/dev/null; then
 		for there in "$port" "$metrics"; do

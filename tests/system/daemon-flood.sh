@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # 200 clients that flood, stall in mid-message, send garbage, descriptors or nothing: they are
-# disconnected, one that behaves goes on being served, and nothing is left of them.
+# disconnected, a well-behaved client is served all the time, and nothing is left of them.
 # shellcheck source=tests/system/daemon_lib.sh
 . "$(dirname "$0")/daemon_lib.sh"
 
@@ -32,13 +32,13 @@ cat "$temp/counts"
 read -r median longest <"$temp/meanwhile.out"
 echo "round trips meanwhile: median $median us, longest $longest us"
 
-# Each kind but those that only ask too much has been disconnected.
+# Each kind has been disconnected, except the ones that only ask too much.
 for kind in stall garbage long rights silent large; do
 	count=$(awk -v kind=$kind '$1 == kind { print $2 }' "$temp/counts")
 	[ "$count" -gt 0 ] || fail "no client of the kind '$kind' was disconnected"
 done
 
-# The log tells of it without being filled.
+# The log reports it without growing large.
 says flood 'lines like these were omitted'
 [ "$(wc -l <"$temp/flood.log")" -lt 2000 ] || fail "the log has $(wc -l <"$temp/flood.log") lines"
 
@@ -49,7 +49,7 @@ wait_until fewer_files || fail "descriptors: $files before, $(open_files "$daemo
 less_memory() {
 	[ "$(resident_kb "$daemon")" -lt $((memory * 2 + 30000)) ]
 }
-# An address sanitizer keeps what was freed.
+# An address sanitizer keeps freed memory.
 if ! grep -q __asan_init "$ferruled"; then
 	wait_until less_memory || fail "$(resident_kb "$daemon") kB are still resident"
 fi

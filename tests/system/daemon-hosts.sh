@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Two hosts, each a network namespace with a daemon that leases ports of a fabric: processes that
-# connect by name across, over AF_PACKET, jobs, and everything that may die or be cut meanwhile.
-#
+# connect by name across hosts, over AF_PACKET, jobs, and processes, daemons and links that fail
+# meanwhile.
 #	[ frlaPID ] m0 10.9.1.1 --- daemons' TCP ---- m0 10.9.1.2 [ frlbPID ]
 #	[ 10.1.1.1-9 ] e0 --------- RoCE ------------ e0 [ 10.1.1.11-19 ]
 #	               e1 --------- RoCE ------------ e1
@@ -35,7 +35,7 @@ for i in 1 2; do
 	CONF
 done
 
-# host NAME: its daemon; the process id is in $daemon_of.
+# host NAME: starts its daemon; the process id is in $daemon_of.
 declare -A daemon_of
 host() {
 	start_daemon "$temp/$1.sock" ip netns exec "$1" "$ferruled" --config "$temp/$1.conf"
@@ -49,12 +49,12 @@ kill_daemon() {
 	rm -f "$temp/$1.sock" # or the next one seems to be there already
 }
 
-# on HOST: what comes next runs there.
+# on HOST: following commands run there.
 on() {
 	peer_run=(env "FRL_CONTROL=$temp/$1.sock" ip netns exec "$1")
 }
 
-# control HOST COMMAND...: what ferrulectl says there.
+# control HOST COMMAND...: the output of ferrulectl there.
 control() {
 	local name=$1
 	shift
@@ -97,7 +97,7 @@ test_seen() {
 	wait_until shows connected peers || fail "ferrulectl peers shows none"
 }
 
-# shows TEXT COMMAND...: ferrulectl, on the first host.
+# shows TEXT COMMAND...: ferrulectl on the first host prints it.
 shows() {
 	control "$a" "${@:2}" >"$temp/shown" && grep -q "$1" "$temp/shown"
 }
@@ -109,7 +109,7 @@ test_leases_run_out() {
 	refuses lost 'there is no fabric "ib"' -- "${peer_run[@]}" "$peer_program" --fabric ib
 	leave second
 	peer second --fabric eth
-	# A port's description follows its opening, at the leisure of the control thread.
+	# A port's description follows its opening: the control thread sends it later.
 	wait_until shows 10.1.1.3 ports || fail "an address was leased again at once"
 	leave second
 }
@@ -123,7 +123,7 @@ test_nobody_there() {
 	ask client '^error EHOSTUNREACH' wait "$(number)" "$ms"
 }
 
-# The daemon over there dies: data goes on, and the next one knows what there is.
+# The daemon of the other host dies: data goes on, and the next daemon learns the state.
 test_daemon_killed() {
 	kill_daemon "$b"
 	talk client "$c" server "$s"
@@ -148,8 +148,8 @@ test_killed() {
 	ask server '^closed' close "$s"
 }
 
-# keepalive MS: of both daemons. They keep to what they told each other when they met, so they have
-# to meet again.
+# keepalive MS: sets it for both daemons. They use the values that they exchanged when they
+# connected, so they must connect again.
 keepalive() {
 	local name
 	sed -i "s/keepalive_ms = .*;/keepalive_ms = $1;/" "$temp/$a.conf" "$temp/$b.conf"
@@ -159,7 +159,7 @@ keepalive() {
 	done
 }
 
-# The daemons cannot reach each other: for each the other's host is gone.
+# The daemons cannot reach each other: for each the other host is gone.
 test_host_gone() {
 	keepalive 5000
 	meet client server 10.9.1.2
@@ -180,7 +180,7 @@ reachable() {
 	ip netns exec "$a" timeout 5 bash -c ': </dev/tcp/10.9.1.2/7476' 2>/dev/null
 }
 
-# The link under the queue pairs is cut: `why` says what they wait for.
+# The link under the queue pairs is cut: `why` names the event that they wait for.
 test_stalled() {
 	local qpn
 	meet client server 10.9.1.2
@@ -200,7 +200,7 @@ stalls() {
 	control "$a" why "$1" >"$temp/why.out" && grep -q 'has retransmitted' "$temp/why.out"
 }
 
-# start_job NAME OPTION...: a rank on each host, which the first one keeps; until it runs.
+# start_job NAME OPTION...: a rank on each host; the first host keeps the job. Returns when it runs.
 start_job() {
 	local rank name=$1 hosts=("$a" "$b")
 	shift
@@ -226,7 +226,7 @@ end_job() {
 	show "$temp/$1"[01].out
 }
 
-# Daemons are killed in the middle of jobs, in and between allgathers: nobody notices, and every
+# Daemons are killed in the middle of jobs, in and between allgathers: no job notices, and every
 # result is right.
 test_job_survives() {
 	local name
@@ -252,7 +252,7 @@ test_job_survives() {
 	end_job both 0
 }
 
-# Or it ends, and says why.
+# Or it ends with the reason.
 test_job_ends() {
 	export FRL_CONTROL_LOST_S=1
 	start_job lost --min 64 --max 16M --iters 3000

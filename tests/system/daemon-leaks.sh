@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Processes connect and are killed, again and again: nothing of it stays with the daemon or with the
-# process that they connected to, nor as a file or socket of the machine. FRL_CYCLES says how often.
+# Processes connect and are killed, again and again: nothing is left in the daemon, in the process
+# that they connected to, or as a file or socket of the machine. FRL_CYCLES is the number of rounds.
 # shellcheck source=tests/system/peer_lib.sh
 . "$(dirname "$0")/peer_lib.sh"
 

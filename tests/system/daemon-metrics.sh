@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The metrics of a daemon, while processes move data and when they have ended: as promtool wants
-# them, right, fresh, and never less than before. And what the documentation says of them: each name
-# that the dashboard asks for is one of these.
+# The metrics of a daemon, while processes move data and when they have ended: valid for promtool,
+# right, fresh, and never decreasing. Each name that the dashboard uses exists.
 # shellcheck source=tests/system/daemon_lib.sh
 . "$(dirname "$0")/daemon_lib.sh"
 
@@ -29,7 +28,7 @@ run_daemon metrics --config "$temp/metrics.conf" --metrics "127.0.0.1:$port"
 says metrics "metrics on 127.0.0.1:$port"
 export FRL_CONTROL=$temp/metrics.sock
 
-# scrape NAME: into $temp/NAME.
+# scrape NAME: reads the metrics into $temp/NAME.
 scrape() {
 	curl -sS --max-time "$event_limit" "$url/metrics" >"$temp/$1" 2>"$temp/$1.err" && return
 	fail "no metrics"
@@ -66,7 +65,7 @@ check() {
 	show "$temp/$1.promtool"
 }
 
-# Nobody is there yet.
+# No process is connected yet.
 scrape empty
 check empty
 expect empty -eq 0 empty ferrule_ports
@@ -89,7 +88,7 @@ expect server -eq 1 now ferrule_sessions 'role="process"'
 	--iters 100000000 >"$temp/client.out" 2>&1 &
 client=$!
 started+=("$client")
-# moved NUMBER: one more scrape shows that many bytes at least.
+# moved NUMBER: waits for a scrape with that many bytes at least.
 moved() {
 	scrape now
 	[ "$(value now ferrule_port_tx_bytes_total "uid=\"$(id -u)\"")" -gt "$1" ]
@@ -110,7 +109,7 @@ expect moving -eq "$connects" now ferrule_connect_duration_seconds_bucket 'le="+
 expect moving -gt 0 now ferrule_port_rx_bytes_total
 expect moving -gt 0 now ferrule_port_placed_bytes_total
 
-# One of them dies. What both have counted stays, and the other one is told why.
+# One of them dies. The counts of both stay, and the other one gets the reason.
 scrape last
 kill -9 "$client"
 one_death() {
@@ -130,13 +129,13 @@ for metric in ferrule_port_tx_bytes_total ferrule_port_rx_packets_total ferrule_
 	expect "after the end" -ge "$(value last "$metric")" gone "$metric"
 done
 
-# A process that nobody looked at while it lived has been counted as well.
+# A process that was never queried while it lived has been counted as well.
 passes short "$pingpong" --local --op send --test latency --sizes 8 --iters 1000
 scrape short.metrics
 expect "a short life" -gt "$(($(value gone ferrule_port_tx_packets_total) + 1000))" \
 	short.metrics ferrule_port_tx_packets_total
 
-# Every metric that the dashboard asks for is there, and nearly all that are there are in it.
+# Every metric of the dashboard exists, and nearly all metrics are in it.
 dashboard=$system_root/daemon/prometheus/grafana.json
 jq -e . "$dashboard" >/dev/null || fail "the dashboard is no JSON"
 sed -n 's/^# TYPE \([a-z_]*\) histogram$/\1_bucket\n\1_sum\n\1_count/p

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The system's daemon does not run: jobs of this host go on by a private one, and whatever needs the
-# system's is refused at once, with the command that starts it.
+# The system's daemon does not run: jobs of this host use a private one. Requests that need the
+# system's daemon are refused at once, with the command that starts it.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -14,15 +14,15 @@ for place in /etc/ferrule /run/ferrule; do
 	[ ! -e "$place" ] || skip "this machine has $place"
 done
 
-# needs_system NAME ADVICE: what a private daemon cannot do says who can.
+# needs_system NAME ADVICE: the refusal of a private daemon gives this advice.
 needs_system() {
 	local name=$1 advice=$2 pid
-	# Nothing is started for that.
+	# No daemon is started for that.
 	FRL_FABRIC=roce refuses "$name-lease" "$advice" -- "$pingpong" --listen none
 	[ ! -e "$private" ] || fail "$name: a private daemon was started for a lease"
 	refuses "$name-host" 'private daemon reaches no other host' "$advice" -- \
 		"$bench" -n 2 --rank 0 --job far@192.0.2.1
-	# Somebody else's need has started one.
+	# Another program's request has started one.
 	"$pingpong" --listen here >"$temp/$name-here.out" 2>&1 &
 	pid=$!
 	started+=("$pid")
@@ -31,7 +31,7 @@ needs_system() {
 		"$pingpong" --listen none
 	kill "$pid"
 	wait "$pid" 2>/dev/null || true
-	# Of this host alone.
+	# For this host alone.
 	passes "$name-job" "$bench" -n 2 --max 1K --iters 3
 	wait_until test ! -e "$private" || fail "$name: the private daemon does not end"
 }

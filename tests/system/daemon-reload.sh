@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# SIGHUP: what can change does, what cannot is refused, and sessions go on.
+# SIGHUP: settings that can change do, others are refused, and sessions go on.
 # shellcheck source=tests/system/daemon_lib.sh
 . "$(dirname "$0")/daemon_lib.sh"
 
@@ -21,7 +21,7 @@ listens() {
 	ss -Hltn "sport = :$1" | grep -q .
 }
 
-# reload PATTERN: the log says so in a new line.
+# reload PATTERN: reloads; a new line of the log matches.
 reload() {
 	: >"$temp/reload.log"
 	kill -HUP "$daemon"
@@ -31,7 +31,7 @@ reload() {
 place=("listen_address = \"127.0.0.1\";" "listen_port = $first;" "metrics_port = $metrics;")
 write "${place[@]}"
 run_daemon reload --config "$config"
-# A client that is there all the time.
+# A client that is connected all the time.
 "$client" stay "$temp/reload.sock" >"$temp/asker" 2>&1 &
 asker=$!
 started+=("$asker")
@@ -40,7 +40,7 @@ wait_until grep -q there "$temp/asker" || fail "the client is not there"
 write "${place[@]}" "hold_ms = 1;"
 reload 'read again'
 
-# Nothing changes when one thing cannot.
+# Nothing changes if one setting cannot.
 write "${place[@]}" "hello_ms = 1;"
 reload "stay as they were: $config:"
 safe=1 write "${place[@]}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# A user sends the daemon descriptors of a TCP connection that takes a day to close, in each way
-# that there is: the daemon ends that session, says whose it was, and serves others meanwhile.
+# A user sends the daemon descriptors of a TCP connection that takes a day to close, in each
+# possible way: the daemon ends that session, names its user, and serves others meanwhile.
 # shellcheck source=tests/system/daemon_lib.sh
 . "$(dirname "$0")/daemon_lib.sh"
 
@@ -12,7 +12,7 @@ if [ "$user" -eq 0 ]; then
 	user=65534
 	as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all
 		--inh-caps=-all)
-	# Programs may lie where other users cannot look.
+	# Programs may lie where other users have no access.
 	cp "$client" "$temp/"
 	client=$temp/daemon-client
 	chmod a+rx "$temp"
@@ -22,7 +22,7 @@ run_daemon rights
 socket=$temp/rights.sock
 files=$(open_files "$daemon")
 
-# send_slow WAY: until the daemon has ended that session.
+# send_slow WAY: returns when the daemon has ended that session.
 send_slow() {
 	kill -STOP "$daemon"
 	"${as_user[@]}" "$client" slow "$socket" "$1" >"$temp/$1.out" 2>&1 &
@@ -37,13 +37,13 @@ send_slow() {
 for way in request page many oob queued; do
 	send_slow "$way"
 done
-# Nothing is left open: the sockets are closed, however long that was to take.
+# No socket stays open, however long closing it takes.
 fewer_files() {
 	[ "$(open_files "$daemon")" -le "$files" ]
 }
 wait_until fewer_files || fail "descriptors: $files before, $(open_files "$daemon") after"
 
-# The daemon has one for the session, and none for what that sends.
+# The daemon has one descriptor for the session, and none for the sent ones.
 last=$(find "/proc/$daemon/fd" -mindepth 1 -printf '%f\n' | sort -n | tail -1)
 limits=$(prlimit --pid "$daemon" --nofile --output SOFT,HARD --noheadings |
 	awk '{ print $1 ":" $2 }')
@@ -59,7 +59,7 @@ for reason in "several descriptors" "is not a memfd"; do
 done
 passes after "$client" ask "$socket" 100
 
-# It ends in good order also while such descriptors are queued, in a session and before it accepts.
+# It also ends in good order while such descriptors are queued, in a session and before it accepts.
 kill -STOP "$daemon"
 for n in 1 2; do
 	"${as_user[@]}" "$client" slow "$socket" queued >"$temp/end$n.out" 2>&1 &

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Daemons with TLS, with certificates of a CA made here. Right ones connect; wrong CA, expired,
-# wrong name, no certificate, an older TLS and no TLS at all are refused, with a sentence in
-# the log that says which.
+# Daemons with TLS, with certificates of a CA made here. Right ones connect. A wrong CA, an expired
+# certificate, a wrong name, no certificate, an older TLS and no TLS at all are refused; the log
+# names the reason.
 # shellcheck source=tests/system/daemon_lib.sh
 . "$(dirname "$0")/daemon_lib.sh"
 command -v openssl >/dev/null || skip "openssl is not installed"
@@ -75,8 +75,8 @@ make_config alpha "$alpha_port" alpha alpha ours
 run_daemon alpha --config alpha.conf
 alpha=$daemon
 
-# try NAME CERTIFICATE CA HOST RESULT ALPHA-SAYS BETA-SAYS: beta with that certificate and name is
-# dialled by alpha, and dials alpha.
+# try NAME CERTIFICATE CA HOST RESULT ALPHA-SAYS BETA-SAYS: alpha dials beta with that certificate
+# and name, and beta dials alpha.
 try() {
 	local name=$1 dialled dials
 	make_config "$name" "$beta_port" "$4" "$2" "$3"
@@ -99,14 +99,15 @@ try only-theirs stranger ours beta refused 'not signed by this cluster' 'refused
 try late expired ours beta refused 'certificate has expired' 'refused this.*certificate expired'
 try other-address elsewhere ours elsewhere refused 'not for the name that was dialled' '.'
 try other-name beta ours gamma refused 'certificate is for another host' '.'
-# A subject is no name.
+# A subject is not a name.
 try only-cn only-cn ours only-cn refused 'certificate is for another host' '.'
 
 says late 'expired.crt has expired on 2021-01-01 00:00 UTC'
 
 # --check-config and the doctor look at the files.
 ctl=$bin/../daemon/ctl/ferrulectl
-# checks NAME CERTIFICATE CA PATTERN...: they are refused with these words; without any: right.
+# checks NAME CERTIFICATE CA PATTERN...: they are refused with these texts; without patterns they
+# are right.
 checks() {
 	local name=check-$1 pattern
 	make_config "$name" "$beta_port" beta "$2" "$3"
@@ -158,7 +159,7 @@ if [ "$(id -u)" -eq 0 ]; then
 		"$ferruled" --check-config --config other.conf
 fi
 
-# A name with several addresses, of which the first may be another family's; and IPv6.
+# A name with several addresses, the first of which may be of another family; and IPv6.
 make_config named "$beta_port" beta beta ours
 run_daemon named --config named.conf
 dialled=$("$client" join alpha.sock "localhost:$beta_port") || fail "by name: $dialled"
@@ -171,7 +172,7 @@ if grep -qs '^0*1 ' /proc/net/if_inet6; then
 	stop_daemon "$daemon"
 fi
 
-# Strangers, without a daemon of their own.
+# Other programs, without a daemon of their own.
 stranger() {
 	timeout "$program_limit" openssl s_client -connect "127.0.0.1:$alpha_port" "$@" </dev/null \
 		>s_client.out 2>&1 || true
@@ -199,7 +200,7 @@ says hasty 'its TLS handshake took longer than 1000 ms'
 exec 5>&-
 stop_daemon "$daemon"
 
-# TLS that meets a daemon without it, and that daemon's own dialling.
+# TLS to a daemon without TLS, and that daemon's own dialling.
 "$ferruled" --version >/dev/null
 echo 'insecure = true;' >open.conf
 run_daemon plain --config open.conf --listen "127.0.0.1:$beta_port"
@@ -208,7 +209,8 @@ timeout "$program_limit" openssl s_client -connect "127.0.0.1:$beta_port" </dev/
 says plain 'it speaks TLS, which is not configured here'
 plain=$daemon
 
-# Without TLS and without insecure = true a daemon neither listens nor connects, on loopback either.
+# Without TLS and without insecure = true a daemon neither listens nor connects, not even on
+# loopback.
 run_daemon no_tls
 for place in "localhost:$beta_port" 192.0.2.7; do
 	"$client" join no_tls.sock "$place" >join.out && fail "a daemon without TLS has connected"
@@ -222,18 +224,18 @@ for place in 0.0.0.0 127.0.0.1; do
 done
 run_daemon open --config open.conf --listen "0.0.0.0:$beta_port"
 stop_daemon "$daemon"
-# A key that is not the certificate's.
+# A key of another certificate.
 sed "s|alpha.key|beta.key|; s|= $alpha_port|= $beta_port|" alpha.conf >bad.conf
 refuses wrong-key 'TLS: .*beta.key' -- "$ferruled" --config bad.conf --socket "$temp/bad.sock"
 
-# One that wants a passphrase: nobody is asked.
+# A key with a passphrase: nobody is asked for it.
 openssl ec -in beta.key -aes256 -passout pass:secret -out locked.key 2>/dev/null
 sed "s|alpha.crt|beta.crt|; s|alpha.key|locked.key|; s|= $alpha_port|= $beta_port|" alpha.conf \
 	>locked.conf
 refuses locked 'TLS: cannot read the key in .*locked.key' -- "$ferruled" \
 	--config locked.conf --socket "$temp/bad.sock"
 
-# Renewed files are those of new connections after SIGHUP; broken ones change nothing.
+# New connections use the renewed files after SIGHUP; broken files change nothing.
 cp alpha2.crt alpha.crt
 kill -HUP "$alpha"
 says alpha 'settings stay as they were: TLS: .*alpha.key'
@@ -245,7 +247,7 @@ says alpha 'settings have been read again'
 stranger -CAfile ours.crt
 grep -q 'subject=.*alpha2$' s_client.out || fail "after SIGHUP it still shows the old certificate"
 
-# No word of keys in any log.
+# No log contains keys.
 if grep -l 'PRIVATE KEY' ./*.log; then
 	fail "a key is in a log"
 fi

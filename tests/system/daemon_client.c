@@ -166,7 +166,7 @@ static void fill_open(Ctl__Envelope *envelope, Ctl__OpenPort *open, uint64_t seq
 	open->port = 1;
 }
 
-/* A port opened and closed again; how long the answer took. */
+/* Opens and closes a port; measures the time of the answer. */
 static uint64_t round_trip_ns(int fd, uint64_t seq)
 {
 	Ctl__ClosePort close_port = CTL__CLOSE_PORT__INIT;
@@ -310,7 +310,7 @@ static void fill_flood(struct flood *flood)
 		frame_pack(&envelope, flood->requests + flood->requests_size);
 		flood->requests_size += frame_size(&envelope);
 	}
-	/* A Report of empty ports: two bytes each, and some hundred in memory. */
+	/* A Report of empty ports: two bytes each in the message, some hundred in memory. */
 	put_be32(flood->large, LARGE_BYTES);
 	flood->large[at++] = 0x08;
 	flood->large[at++] = CONTROL_VERSION;
@@ -354,7 +354,7 @@ static void client_end(struct flood *flood, struct client *client)
 	flood->closed[client->kind]++;
 }
 
-/* What it sends this time, and its length; 0: nothing. */
+/* The next message of this kind of client, and its length; 0: none. */
 static size_t next_bytes(struct flood *flood, struct client *client, const uint8_t **ret)
 {
 	static const uint8_t garbage[] = "GET / HTTP/1.1\r\n\r\n",
@@ -410,7 +410,8 @@ static void client_read(struct flood *flood, struct client *client)
 
 static void client_go_on(struct flood *flood, struct client *client, short events)
 {
-	/* The deaf one would not see the end either: it reads when it can write no more. */
+	/* The kind that does not read would miss the end, too: it reads when it can write no
+	 * more. */
 	if (events & (POLLIN | POLLHUP | POLLERR) && client->kind != KIND_DEAF)
 		client_read(flood, client);
 	else if (events & (POLLHUP | POLLERR))
@@ -435,7 +436,7 @@ static void on_enough(int number)
 	enough = 1;
 }
 
-/* All but those that only ask too much. */
+/* All kinds but those that only ask too much. */
 static bool each_kind_was_closed(const struct flood *flood)
 {
 	for (int kind = KIND_STALL; kind < KINDS; kind++)
@@ -499,7 +500,7 @@ static size_t pack_request(uint8_t frame[MESSAGE_SIZE], bool is_page)
 	return frame_size(&envelope);
 }
 
-/* Ends the session, with more than the daemon reads at once: the rest stays queued. */
+/* Ends the session, with more bytes than the daemon reads at once: the rest stays queued. */
 static void send_garbage(int fd)
 {
 	static uint8_t garbage[GARBAGE_BYTES];
@@ -509,10 +510,10 @@ static void send_garbage(int fd)
 		give_up("send");
 }
 
-/* A way is `request` (with one that has no use for it), `page` (as if it were a port's page),
- * `many` (as many as one message can have), `oob` (with a byte out of band), or `queued` (after
- * what ends the session). The daemon has to be stopped until all is sent: else this process may be
- * the one that closes last. */
+/* A way is `request` (with a message that has no use for it), `page` (as if it were a port's page),
+ * `many` (as many as one message can have), `oob` (with a byte out of band), or `queued` (behind a
+ * message that ends the session). The daemon must be stopped until all is sent: otherwise this
+ * process may be the last to close it. */
 static int slow(const char *path, const char *way)
 {
 	bool is_oob = strcmp(way, "oob") == 0, is_queued = strcmp(way, "queued") == 0;
@@ -580,7 +581,7 @@ static int start_with_sockets(char **argv)
 
 	for (; *argv && strcmp(*argv, "--") && count < 8; argv++)
 		fds[count++] = **argv == '/' ? listen_unix(*argv) : listen_tcp(*argv);
-	/* 3 and up, as sd_listen_fds(3) wants them: first out of the way of each other. */
+	/* 3 and up, as sd_listen_fds(3) expects them. Move them out of each other's way first. */
 	for (int i = 0; i < count; i++)
 		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 100);
 	for (int i = 0; i < count; i++)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# What the tests of ferruled share, beside lib.sh.
+# Functions that the tests of ferruled share, besides lib.sh.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 client=$bin/../tests/daemon-client
 [ -x "$client" ] || skip "$client is not built"
 
-# A port that nobody listens on: from the process id, so that jobs beside each other differ.
+# A free port: derived from the process id, so that parallel jobs differ.
 free_port() {
 	local port
 	for port in $(seq $((20000 + ($$ * 7 + $1 * 101) % 10000)) 32000); do
@@ -19,7 +19,7 @@ free_port() {
 	done
 }
 
-# run_daemon NAME OPTION...: with socket $temp/NAME.sock and log $temp/NAME.log; its process id is
+# run_daemon NAME OPTION...: with socket $temp/NAME.sock and log $temp/NAME.log. Its process id is
 # in $daemon when it is ready.
 run_daemon() {
 	local name=$1
@@ -33,7 +33,7 @@ run_daemon() {
 	finish
 }
 
-# stop_daemon PID: in good order.
+# stop_daemon PID: ends it in good order.
 stop_daemon() {
 	local status=0
 	kill -TERM "$1" 2>/dev/null || true

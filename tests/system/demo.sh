@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# examples/demo.sh in a project that has no build yet, and again when it has one: it installs, sets
-# up and builds, in this order, and sums the gradients. Programs that say how they were called stand
-# in for the installation and the build, which is the one that is tested.
+# examples/demo.sh in a project without a build, and again with one: it installs, sets up and
+# builds, in this order, and sums the gradients. Programs that print their command lines replace the
+# installation and the build; the tested build is used.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -12,7 +12,7 @@ mkdir -p "$project/examples" "$project/scripts" "$temp/fake"
 cp "$system_root/examples/demo.sh" "$project/examples/"
 ln -s "$data" "$project/examples/data"
 
-# fake FILE: a program that says its name and arguments; what it does besides is in standard input.
+# fake FILE: a program that prints its name and arguments; standard input has its other commands.
 fake() {
 	{
 		echo '#!/usr/bin/env bash'

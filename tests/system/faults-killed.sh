@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# A rank is killed in the middle of a collective, of each kind that differs in who waits for whom,
-# with 2, 4 and 8 ranks: all others end and name it, and nobody else.
+# A rank is killed in the middle of a collective, one for each pattern of ranks that wait for
+# others, with 2, 4 and 8 ranks: all others end and name that rank alone.
 # shellcheck source=tests/system/faults_lib.sh
 . "$(dirname "$0")/faults_lib.sh"
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# A rank is stopped (SIGSTOP) in the middle of a collective, of each kind that differs in who waits
-# for whom, with 2, 4 and 8 ranks. It goes on before the timeout, and so does the job, with right
-# results; then it is stopped for good, and all others fail, with a report that says that this rank
-# does not answer, and what each of the others waits for.
+# A rank is stopped (SIGSTOP) in the middle of a collective, one for each pattern of ranks that wait
+# for others, with 2, 4 and 8 ranks. It continues before the timeout, and so does the job, with
+# right results. Then it is stopped for good. All others fail, and report that this rank does not
+# answer, and which event each of the others waits for.
 # shellcheck source=tests/system/faults_lib.sh
 . "$(dirname "$0")/faults_lib.sh"
 
-# check_report RANKS VICTIM WHAT: of the ranks but the victim, what each says of all others: what
-# it waits for, or that it is done or has not started.
+# check_report RANKS VICTIM WHAT: each rank but the victim reports on all others: the event that
+# they wait for, or that they are done or have not started.
 check_report() {
 	local n=$1 victim=$2 what=$3 text rank other
 	for rank in $(others "$n" "$victim"); do
@@ -31,8 +31,8 @@ is_stopped() {
 	grep -q '^State:.*stopped' "/proc/$1/status"
 }
 
-# go_on RANKS OP VICTIM: while the rank is stopped another job begins and ends, and rank 0 prints no
-# more than what was under way.
+# go_on RANKS OP VICTIM: while the rank is stopped another job begins and ends, and rank 0 prints
+# only results that were under way.
 go_on() {
 	local n=$1 op=$2 victim=$3 before what="$2 of $1 ranks"
 	local -x FRL_COLL_TIMEOUT_S=$program_limit
@@ -50,7 +50,7 @@ go_on() {
 	started=()
 }
 
-# stop_for_good RANKS OP VICTIM: the others report it, and nobody else.
+# stop_for_good RANKS OP VICTIM: the others report that rank alone.
 stop_for_good() {
 	local n=$1 op=$2 victim=$3 what="$2 of $1 ranks" other
 	local -x FRL_COLL_TIMEOUT_S=10

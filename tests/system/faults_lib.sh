@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Jobs to which something is done in the middle of collectives, behind lib.sh: each operation and
-# each number of ranks in the pairs of $faults, or with FRL_FAULTS=all every operation with every
-# number.
+# Jobs that are disturbed in the middle of collectives, for lib.sh: each operation and number of
+# ranks in the pairs of $faults, or with FRL_FAULTS=all every operation with every number.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -12,7 +11,7 @@ if [ "${FRL_FAULTS:-}" = all ]; then
 	faults=({2,4,8}' '{allreduce,alltoall,broadcast})
 fi
 
-# Results that rank 0 has printed.
+# Counts the results that rank 0 has printed.
 rows() {
 	grep -cE '^ +[0-9]+ ' "$temp/rank0.out" || true
 }
@@ -24,8 +23,8 @@ has_rows_or_ended() {
 	has_rows "$1" || ended "${pids[0]}"
 }
 
-# start_ranks RANKS OP REPEAT: checks results all the time; processes in $pids, what rank R says in
-# $temp/rankR.out. They work when this returns.
+# start_ranks RANKS OP REPEAT: the ranks check results all the time. Processes are in $pids, the
+# output of rank R in $temp/rankR.out. They work when this returns.
 start_ranks() {
 	local rank
 	pids=()
@@ -40,7 +39,7 @@ start_ranks() {
 	has_rows 4 || fail "$2 of $1 ranks: nothing is printed"
 }
 
-# end_with STATUS WHAT RANK...: these ranks end by themselves.
+# end_with STATUS WHAT RANK...: these ranks end by themselves, with this status.
 end_with() {
 	local status=$1 what=$2 rank got
 	shift 2
@@ -60,7 +59,7 @@ others() {
 	seq 0 $(($1 - 1)) | grep -vx "$2"
 }
 
-# show_ranks: what they said but for the results.
+# show_ranks: their output without the results.
 show_ranks() {
 	local rank
 	for rank in "${!pids[@]}"; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# ferrulectl with a daemon and two processes that are connected: what it shows is right, for people
-# and for programs; another user sees and kills nothing; why names the cause of a stall; kill-qp and
-# drain do what they say.
+# ferrulectl with a daemon and two connected processes: its output is right, for people and for
+# programs; another user sees and kills nothing; why names the cause of a stall; kill-qp and drain
+# do their work.
 # shellcheck source=tests/system/peer_lib.sh
 . "$(dirname "$0")/peer_lib.sh"
 
@@ -19,7 +19,7 @@ d = json.load(open(sys.argv[1]))
 print($1)" "$temp/json"
 }
 
-# field EXPRESSION COMMAND...: of the JSON that the command gives.
+# field EXPRESSION COMMAND...: from the JSON that the command prints.
 field() {
 	local expression=$1
 	shift
@@ -27,7 +27,7 @@ field() {
 	evaluate "$expression"
 }
 
-# holds EXPRESSION COMMAND...: of its JSON the expression is true.
+# holds EXPRESSION COMMAND...: the expression is true for its JSON.
 holds() {
 	local expression=$1
 	shift
@@ -46,7 +46,7 @@ status_of() {
 	show "$temp/said"
 }
 
-# has PATTERN COMMAND...: ferrulectl says it.
+# has PATTERN COMMAND...: the output of ferrulectl matches.
 has() {
 	local pattern=$1
 	shift
@@ -102,7 +102,7 @@ test_tables() {
 		"$(COLUMNS=40 "$ctl" qps | head -1 | wc -w)" ] || fail "--wide shows no more"
 }
 
-# What is sent is counted, on both ends.
+# Sent messages are counted at both ends.
 test_traffic() {
 	local before
 	before=$(field "sum(q['tx_bytes'] for q in d['qps'])" qps)
@@ -186,7 +186,7 @@ test_why() {
 	hear client '^sent'
 }
 
-# Another user, who may use the socket, sees and steers nothing.
+# Another user, who may use the socket, sees and changes nothing.
 test_other_user() {
 	local qpn=$1 other command
 	[ "$(id -u)" -eq 0 ] || return 0
@@ -222,8 +222,8 @@ test_kill() {
 	ask server '^closed' close "$s"
 }
 
-# The queue pairs of a job: whose they are and who is at the other end. An operator ends one of
-# them, and all ranks say why; none of them is taken for dead.
+# The queue pairs of a job: their owners and peers. An operator ends one of them, and all ranks name
+# the reason; no rank is taken for dead.
 test_job() {
 	local rank qpn job=() up="if q['state'] == 'RTS'" status
 	for rank in 0 1 2; do
@@ -267,7 +267,7 @@ test_drain() {
 	ask server '^closed' close "$s"
 }
 
-# Those who wait for a drained host hear when the last process has gone.
+# Waiters for a drained host are notified when the last process has gone.
 test_drain_waits() {
 	"$ctl" drain --wait >"$temp/waited" &
 	local waiting=$!
@@ -294,7 +294,7 @@ test_doctor() {
 	has 'OK +daemon ' doctor
 }
 
-# What the driver says of GPUs: that driver is a double.
+# The driver's properties of GPUs: that driver is a double.
 test_doctor_gpus() {
 	local double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fakes/cuda}
 	local -x LD_LIBRARY_PATH=$double${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} FAKE_CUDA_DEVICES=2
@@ -313,7 +313,7 @@ run() {
 	[ "$failures" -eq "$before" ] || echo "in $1"
 }
 
-# One for all users: in a private one its user is the operator.
+# One daemon for all users: in a private one its user is the operator.
 echo 'user = "";' >"$temp/system.conf"
 export FRL_CONTROL=$temp/system.sock
 start_daemon "$FRL_CONTROL" "$ferruled" --config "$temp/system.conf" --listen none --metrics none

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The programs with buffers in memory of a GPU, which is the double of CUDA's driver: it shows that
-# they work, and what they say when CUDA does not. Not a word about a GPU.
+# The programs with buffers in memory of a GPU, which is the double of CUDA's driver: they work, and
+# report failures of CUDA. It shows nothing about a GPU.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -10,7 +10,7 @@ gpu_allreduce=$bin/gpu_allreduce
 double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fakes/cuda}
 [ -x "$gpu_allreduce" ] || skip "$gpu_allreduce is not built"
 [ -r "$double/libcuda.so.1" ] || skip "$double/libcuda.so.1 is not built"
-# Without the double: meson puts there what a test depends on.
+# Removes the double: meson adds the folders of a test's dependencies.
 without=
 while read -r -d : folder; do
 	[ -z "$folder" ] || [ -e "$folder/libcuda.so.1" ] || without+=${without:+:}$folder

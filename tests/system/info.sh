@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# ferrule-info lists the local fabric, RDMA devices and GPUs, or why there are none, to people and
-# to programs; who names a device that is not there is told so.
+# ferrule-info lists the local fabric, RDMA devices and GPUs, or the reasons why there are none, to
+# people and to programs. A device that is missing is named in the error.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 info=$bin/ferrule-info
@@ -19,7 +19,7 @@ grep -q '^verbs' "$temp/hardware.out" || fail "hardware: it is not listed"
 refuses unknown 'no device verbs:none' -- "$info" verbs:none
 refuses no-rdma 'verbs|RDMA' -- "$bench" -n 2 --port verbs:none --max 64
 
-# devices FIELD: that field of all devices of $temp/json.out, but for the local fabric.
+# devices FIELD: that field of all devices of $temp/json.out, except the local fabric.
 devices() {
 	python3 - "$temp/json.out" "$1" <<-'SCRIPT'
 	import json, sys
@@ -46,7 +46,7 @@ fi
 # GPUs of the double of CUDA's driver, and its failures.
 double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fakes/cuda}
 without=${LD_LIBRARY_PATH:-}
-# with_gpus N COMMAND...: a command for which there are so many.
+# with_gpus N COMMAND...: runs a command with that many GPUs.
 with_gpus() {
 	FAKE_CUDA_DEVICES=$1 LD_LIBRARY_PATH=$double${without:+:$without} "${@:2}"
 }
@@ -75,7 +75,7 @@ else
 	echo "not tried: GPUs (there is no $double/libcuda.so.1)"
 fi
 
-# A device that the kernel has, and that has no file in /dev/infiniband: libibverbs leaves it out.
+# A device of the kernel that has no file in /dev/infiniband: libibverbs omits it.
 cat >"$temp/no-files" <<'SCRIPT'
 set -e
 mount -t tmpfs none /sys/class

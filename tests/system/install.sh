@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# `meson install` puts everything where it belongs; a prefix that was moved works, and has its own
-# daemon; uninstalling leaves nothing, also after two installations.
+# `meson install` puts everything in its place; a moved prefix works and has its own daemon;
+# uninstalling leaves nothing, also after two installations.
 #
-# Meson logs an installation in the build folder. The test takes another one, with the same content,
+# Meson logs an installation in the build folder. The test uses another one, with the same content,
 # so that the log of the user's own installation stays.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -36,7 +36,7 @@ install_it() {
 	[ "$failures" -eq 0 ] || finish
 }
 
-# uninstall_it NAME COMMAND...: nothing is left of it.
+# uninstall_it NAME COMMAND...: nothing is left of the installation.
 uninstall_it() {
 	local left=""
 	passes "$@"
@@ -58,13 +58,13 @@ for file in bin/ferrule-{allreduce,bench,info,pcap,pingpong} bin/ferruled bin/fe
 	lib/sysusers.d/ferruled.conf share/doc/ferrule/examples/ferruled.conf; do
 	[ -f "$moved/$file" ] || fail "$file is not installed"
 done
-# The daemon opens packet sockets (packet:) from within the unit's limits.
+# The daemon opens packet sockets (packet:) within the unit's limits.
 for line in '^RestrictAddressFamilies=.*\<AF_PACKET\>' '^AmbientCapabilities=.*\<CAP_NET_RAW\>' \
 	'^CapabilityBoundingSet=.*\<CAP_NET_RAW\>'; do
 	grep -q "$line" "$moved/lib/systemd/system/ferruled.service" ||
 		fail "the unit allows no packet sockets: no $line"
 done
-# NCCL takes a libnccl-net.so that the loader finds, in every job of the host.
+# NCCL loads a libnccl-net.so that the loader finds, in every job of the host.
 found=$(find "$moved" -name 'libnccl-net*' ! -path '*/ferrule/*')
 [ -z "$found" ] || fail "the plugin is where the loader looks: $found"
 [ -f "$plugin" ] || fail "$plugin is not installed"
@@ -87,7 +87,7 @@ sed -n '/^#include <ferrule/,/^\.EE/p' "$moved/share/man/man7/ferrule.7" |
 passes example-build "${CC:-cc}" -I"$moved/include" "$temp/example.c" -L"$libraries" \
 	"-Wl,-rpath,$libraries" -lferrule -o "$temp/example"
 
-# Each program has a manual page, and each of its options is there.
+# Each program has a manual page with all its options.
 for program in "$moved"/bin/*; do
 	name=${program##*/}
 	page=$(find "$moved/share/man" -name "$name.[18]*")
@@ -156,8 +156,8 @@ cd "$copy"
 uninstall_it ninja-uninstall meson --internal uninstall
 [ ! -e "$stage" ] || fail "ninja uninstall: folders are left: $(find "$stage")"
 
-# By the script, with a systemctl of the test's own. It says that systemd has its units from the
-# folder in `units`, and may fail. Where the machine is not the test's own, systemd may not run.
+# Uses the script, with a systemctl of the test's own. It reports that systemd has its units from
+# the folder in `units`, and may fail. Where the machine is not the test's own, systemd may not run.
 mkdir -p "$temp/fake"
 cat >"$temp/fake/systemctl" <<END
 #!/bin/sh
@@ -189,7 +189,7 @@ if [ -d /run/systemd/system ]; then
 	grep -q '^daemon-reload' "$temp/systemctl" || fail "script: systemd is not told"
 fi
 uninstall_units script-unit-fails "$units" 1
-# The host's own daemon, or a package's, goes on.
+# The host's own daemon, or a package's, keeps running.
 mkdir "$temp/hosts"
 touch "$temp"/hosts/ferruled.{service,socket}
 uninstall_units script-elsewhere "$temp/hosts" 0

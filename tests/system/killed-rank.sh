@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# A rank is killed in the middle of collectives: the others say which and end, the launcher fails,
-# and no process, file or socket stays behind. The same when ranks die as they start, when the
-# launcher itself is killed, where ranks meet without a launcher, and when it is the daemon that is
-# killed. Signals that whoever started the job ignores do not end it.
+# A rank is killed in the middle of collectives: the others name it and end, the launcher fails, and
+# no process, file or socket stays behind. The same when ranks die as they start, when the launcher
+# itself is killed, when ranks meet without a launcher, and when the daemon is killed. Signals that
+# the starter of the job ignores do not end it.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -48,7 +48,7 @@ kill_one() {
 	show_short "$out"
 }
 
-# show_short FILE...: what it says but for the results.
+# show_short FILE...: the output without the results.
 show_short() {
 	local file
 	for file in "$@"; do
@@ -60,8 +60,8 @@ has_children() {
 	[ -n "$(children "$1")" ]
 }
 
-# kill_early TRY: a rank, whichever is there then, 20 to 90 ms after the start; at first at once,
-# before it can have told anybody that it is there.
+# kill_early TRY: kills some rank 20 to 90 ms after the start; the first time at once, before it can
+# have registered.
 kill_early() {
 	local out=$temp/early$1.out launcher ranks victim status=0
 	"$bench" -n 4 "${endless[@]}" >"$out" 2>&1 &
@@ -82,7 +82,7 @@ kill_early() {
 	show_short "$out"
 }
 
-# The ranks die with their launcher, however that dies.
+# The ranks die with their launcher, however it dies.
 kill_launcher() {
 	local out=$temp/launcher.out launcher ranks
 	"$bench" -n 4 "${endless[@]}" >"$out" 2>&1 &
@@ -129,11 +129,11 @@ kill_joined() {
 	wait "${pids[0]}" || true
 	started=()
 	show_short "$temp"/joined?.out
-	# Their job's name is free again.
+	# The name of their job is free again.
 	passes again "$bench" -n 1 --rank 0 --job meet --max 64 --iters 3
 }
 
-# A daemon that is started again learns of the ranks from them, and the job goes on.
+# A restarted daemon learns of the ranks from them, and the job goes on.
 restart_daemon() {
 	local rank status repeat
 	for repeat in 200 2000 20000 200000; do
@@ -155,14 +155,14 @@ restart_daemon() {
 	show_short "$temp"/joined[01].out
 }
 
-# stop_daemon: and it is gone when this returns, with all that it held.
+# stop_daemon: it is gone when this returns, with all that it held.
 stop_daemon() {
 	kill -9 "$daemon"
 	wait "$daemon" 2>/dev/null || true
 	daemons=()
 }
 
-# Ranks that nobody tells of dead ones any more do not go on as if all lived.
+# Ranks that are no longer notified of dead ones do not go on as if all lived.
 kill_daemon() {
 	local rank status
 	local -x FRL_CONTROL_LOST_S=1
@@ -180,11 +180,11 @@ kill_daemon() {
 	show_short "$temp"/joined[01].out
 }
 
-# ignoring SIGNAL: sent in the middle of a job that was started with it ignored.
+# ignoring SIGNAL: the signal is sent in the middle of a job that was started with it ignored.
 ignoring() {
 	local launcher status late repeat out=$temp/ignored.out
 	for repeat in 100 1000 10000 100000; do
-		# What the last one printed must not be taken for this one's.
+		# Output of the last job must not be taken for this one's.
 		rm -f "$out"
 		env "--ignore-signal=$1" "$bench" -n 2 --min 4K --max 4K --iters 0 \
 			--repeat "$repeat" >"$out" 2>&1 &
@@ -204,8 +204,8 @@ ignoring() {
 	fail "$1 always came too late"
 }
 
-# left: files and sockets that the ranks have left behind. Where others' may be among them, those
-# whose names carry the process id of a rank, as all of ours do.
+# left: files and sockets that the ranks have left behind. Where files of others may be among them,
+# those whose names carry the process id of a rank, as all of ours do.
 left() {
 	local pids
 	pids=$(printf '|%s' "${job[@]}")
@@ -228,7 +228,7 @@ is_folder_of_driver() {
 	esac
 }
 
-# A rank that aborts and ends at once: the others hear the reason each time.
+# A rank that aborts and ends at once: the others get the reason each time.
 abort_at_once() {
 	local peer=$bin/../tests/comm-peer try
 	[ -x "$peer" ] || return 0
@@ -257,7 +257,7 @@ fi
 abort_at_once
 restart_daemon
 kill_daemon
-# The driver's own folder may stay, while nothing is in it.
+# The driver's own folder may stay while it is empty.
 new=$(left | while read -r name; do
 	is_folder_of_driver "$name" || echo "$name"
 done)

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Ranks that learn from the environment who they are: FRL_RANK and its like, what torchrun sets, by
-# hand; and unique ids, passed on in a file and a pipe. What is said when a rank is missing, there
-# twice, or told something else than the others.
+# Ranks that get their number from the environment: FRL_RANK and the like, torchrun's variables set
+# by hand, and unique ids, passed on in a file and a pipe. Also the errors for a rank that is
+# missing, doubled, or has other settings than the others.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 launch_peer=$bin/../tests/launch-peer
 [ -x "$launch_peer" ] || skip "$launch_peer is not built"
 host=$(hostname)
-# What four ranks of ferrule-allreduce do.
+# The work of four ranks of ferrule-allreduce.
 sum=(--input "$data/rank%r.safetensors" --check "$data/sum.safetensors")
 
 # Launchers of one rank: `"$settings" RANK RANKS JOB COMMAND...`, `"$torch" RANK RANKS PORT
@@ -33,7 +33,8 @@ cat >"$by_id" <<-'SCRIPT'
 SCRIPT
 chmod +x "$settings" "$torch" "$by_id"
 
-# each NAME RANKS LAUNCHER ARGUMENT COMMAND...: the command as each of the ranks; all pass.
+# each NAME RANKS LAUNCHER ARGUMENT COMMAND...: runs the command as each of the ranks; all must
+# pass.
 each() {
 	local name=$1 ranks=$2 launcher=$3 argument=$4 rank pids=() others=("${started[@]}")
 	for ((rank = 0; rank < ranks; rank++)); do
@@ -49,7 +50,7 @@ each() {
 	started=("${others[@]}")
 }
 
-# says NAME.RANK PATTERN: in what it has said.
+# says NAME.RANK PATTERN: its output matches.
 says() {
 	grep -qE -- "$2" "$temp/$1" && return
 	fail "$1 does not say '$2'"
@@ -74,7 +75,7 @@ test_torchrun_by_hand() {
 	says files.0 'launched by torchrun'
 }
 
-# One launch, several times, and then another one; a name that has no room for a number.
+# One launch several times, and then another one; a name that has no room for a number.
 test_again() {
 	each again 3 "$settings" train "$launch_peer" launch 3
 	says again.2 'rank 2 of 3 has met'
@@ -83,12 +84,12 @@ test_again() {
 		env FRL_RANK=0 FRL_RANKS=2 FRL_JOB=j@localhost "$launch_peer" detect
 }
 
-# Whoever listens there is no server.
+# The program that listens there is no server.
 test_deaf() {
 	refuses deaf 'has not answered for 15 s|built without it' -- "$launch_peer" deaf
 }
 
-# One that was started again, while a rank of the first time has not ended; one with another port.
+# A rank that was started again while one of the first time has not ended; one with another port.
 test_jobs_beside_each_other() {
 	export TORCHELASTIC_RUN_ID=run/1
 	"$torch" 0 2 29500 "$launch_peer" environment >"$temp/stale" 2>&1 &
@@ -125,7 +126,7 @@ test_refused() {
 		"$torch" 0 3 29500 "$launch_peer" environment
 }
 
-# There is a rank 0 of two: another one, and one of a job of three, come too many.
+# Two ranks 0: another one, and one of a job of three, are refused.
 test_twice() {
 	"$torch" 0 2 29500 "$launch_peer" hold >"$temp/first" 2>&1 &
 	started+=("$!")
@@ -135,7 +136,7 @@ test_twice() {
 	refuses twice 'rank 0 of job .* has joined before' -- "$torch" 0 2 29500 \
 		"$launch_peer" environment
 	refuses size 'job .* has 2 ranks, not 3' -- "$torch" 2 3 29500 "$launch_peer" environment
-	# What happens to the second one is told to the first.
+	# The first rank is notified of the failure of the second one.
 	disown "${started[1]}"
 	kill -9 "${started[1]}"
 	wait "${started[0]}" && fail "the first rank does not fail"
@@ -152,13 +153,13 @@ test_unique_id() {
 		"$launch_peer" join 0 2 >"$temp/pipe.0" 2>&1 ||
 		fail "ranks do not meet through pipes"
 	wait_until grep -qs 'rank 1 of 2 has met' "$temp/pipe.1" || fail "rank 1 is not there"
-	# The daemon of another host, as far as anybody can tell.
+	# It looks like the daemon of another host.
 	mkdir -m 700 "$other"
 	start_daemon "$other/ferruled.sock" "$ferruled" --private --config "$temp/ferruled.conf"
 	"$launch_peer" id >"$temp/id"
 	refuses elsewhere 'is of another control daemon .*listen_address.*FRL_JOB_HOST' -- \
 		env "FRL_CONTROL=$other/ferruled.sock" "$launch_peer" join 0 2 <"$temp/id"
-	# Started again it is the same one, which an id is good for.
+	# Started again it is the same server, for which the id is valid.
 	kill -9 "${daemons[0]}"
 	wait "${daemons[0]}" || true
 	start_daemon "$FRL_CONTROL" "$ferruled" --private --config "$temp/ferruled.conf"

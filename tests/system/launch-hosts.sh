@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Ranks on two hosts, each a network namespace with a name and a daemon of its own: where
-# MASTER_ADDR, FRL_JOB_HOST and unique ids send them, and what is said when the daemon there cannot
+# Ranks on two hosts, each a network namespace with a name and a daemon of its own: the addresses
+# that MASTER_ADDR, FRL_JOB_HOST and unique ids lead to, and the errors when the daemon there cannot
 # be reached.
-#
 #	[ frlaPID ] m0 10.9.2.1 --- daemons' TCP ---- m0 10.9.2.2 [ frlbPID ]
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -55,12 +54,12 @@ on() {
 		"$temp/named" "$@"
 }
 
-# host NAME OPTION...: its daemon; the process id is in $daemon.
+# host NAME OPTION...: starts its daemon; the process id is in $daemon.
 host() {
 	start_daemon "$temp/$1/ferruled.sock" ip netns exec "$1" "$ferruled" "${@:2}"
 }
 
-# stop: the daemon of the first host, and that of the second.
+# stop: ends the daemons of both hosts.
 stop() {
 	local pid
 	for pid in "$daemon_a" "$daemon_b"; do
@@ -89,7 +88,7 @@ torch() {
 
 test_address() {
 	both address "$(torch 0 10.9.2.1)" "$(torch 1 10.9.2.1)"
-	# On their own host all of these are the daemon there.
+	# On their own host all of these lead to the daemon there.
 	both names "$(torch 0 "$a")" "$(torch 1 10.9.2.1)"
 	both loopback "$(torch 0 localhost)" "$(torch 1 10.9.2.1)"
 }
@@ -100,7 +99,7 @@ test_job_host() {
 		"$common; FRL_RANK=1 exec '$launch_peer' environment"
 }
 
-# meet_by_id NAME: the id that the first host has made.
+# meet_by_id NAME: the ranks meet by the id that the first host has made.
 meet_by_id() {
 	both "$1" "exec '$launch_peer' join 0 2 <'$temp/id'" \
 		"exec '$launch_peer' join 1 2 <'$temp/id'"
@@ -114,7 +113,7 @@ test_unique_id() {
 	meet_by_id unique-id-host
 }
 
-# finds HOST COMMAND...: the place of the first host is reached at HOST.
+# finds HOST COMMAND...: the first host's place leads to HOST.
 finds() {
 	local found
 	found=$("${@:2}" "$launch_peer" host "$place") || fail "no host"
@@ -127,7 +126,7 @@ test_place() {
 	finds 10.9.2.1:7476 on "$b"
 }
 
-# Daemons that no other host reaches.
+# Daemons that other hosts cannot reach.
 test_private() {
 	refuses private-address 'no ferruled listens' -- "${on_b[@]}" env RANK=1 WORLD_SIZE=2 \
 		MASTER_ADDR=10.9.2.1 MASTER_PORT=29500 "$launch_peer" environment
@@ -146,7 +145,7 @@ test_private() {
 		fail "the own address is not this host: $(cat "$temp/alone")"
 }
 
-# Any address: the id has the host's name. One that is the host's own: nobody else gets there.
+# A wildcard address: the id has the host's name. A loopback address: other hosts cannot reach it.
 test_listening() {
 	"$launch_peer" id >"$temp/id" || fail "no id"
 	grep -q ':-[^:]*$' "$temp/id" || fail "nothing listens, and the id says $(cat "$temp/id")"
@@ -156,7 +155,7 @@ test_listening() {
 	grep -q ":-$b$" "$temp/id" || fail "the id leads to a loopback address: $(cat "$temp/id")"
 }
 
-# Without a fabric between the hosts: who says which setting is missing, and nobody waits.
+# Without a fabric between the hosts the error names the missing setting, and no rank waits.
 test_local_fabric() {
 	local pid
 	on "$a" "$bench" -n 2 --rank 0 --job local@10.9.2.1 >"$temp/local-0.out" 2>&1 &

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Ranks that mpirun of Open MPI starts (PMIx), or mpiexec of MPICH (Hydra) when launch-mpich.sh runs
-# this: they meet, again and again, beside MPI in the same process; a rank that is killed, or never
+# this. They meet, again and again, beside MPI in the same process. A rank that is killed, or never
 # comes, ends the job, and a good end is one for mpirun as well.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -10,7 +10,8 @@
 launch_peer=$bin/../tests/launch-peer
 [ -x "$launch_peer" ] || skip "$launch_peer is not built"
 
-# find_program PATTERN NAME...: the first that is there and whose --version matches; or nothing.
+# find_program PATTERN NAME...: the first one that is installed and whose --version matches; or
+# nothing.
 find_program() {
 	local name
 	for name in "${@:2}"; do
@@ -32,7 +33,7 @@ else
 	[ "$(id -u)" -ne 0 ] || run+=(--allow-run-as-root)
 fi
 
-# A build with LeakSanitizer: libpmix itself forgets some memory each time.
+# A build with LeakSanitizer: libpmix itself leaks some memory each time.
 echo 'leak:libpmix' >"$temp/leaks"
 export LSAN_OPTIONS=suppressions=$temp/leaks:print_suppressions=0
 export ASAN_OPTIONS=fast_unwind_on_malloc=0
@@ -48,21 +49,20 @@ met() {
 	done
 }
 
-# Words of launch-peer where Open MPI 4.1 has forgotten a rank that joins again, or that comes
-# while another one leaves. The others then wait in vain for the one that could not join.
+# Messages of launch-peer when Open MPI 4.1 has lost a rank that joins again, or that comes while
+# another one leaves. The others then wait in vain for the rank that could not join.
 forgotten='rank 0 has not published the name of the job'
 forgotten+='|the PMIx server of the launcher .*has not answered'
 in_vain='allgather: Connection timed out: waited [0-9]+ ms for rank'
 
-# was_forgotten OUT STATUS: that, and nothing else, is why the command has failed.
+# was_forgotten OUT STATUS: this is the only reason why the command has failed.
 was_forgotten() {
 	[ "$2" -eq 1 ] && grep -qE "$forgotten" "$1" &&
 		! grep -E '^(detect|join|allgather|ranks|too)[a-z ]*: ' "$1" |
 		grep -qvE "$forgotten|$in_vain"
 }
 
-# again NAME COMMAND...: the command ends with status 0, at a later try where Open MPI forgets a
-# rank.
+# again NAME COMMAND...: the command ends with status 0, at a later try where Open MPI loses a rank.
 again() {
 	local out=$temp/$1.out try status
 	if [ "$launcher" = hydra ]; then
@@ -102,8 +102,8 @@ test_allreduce() {
 		--output "$temp/$launcher%r.safetensors" --check "$data/sum.safetensors"
 	grep -qE "rank 0: 4 ranks, launched by (pmix|hydra)" "$temp/$launcher-files.out" ||
 		fail "$launcher: $(cat "$temp/$launcher-files.out")"
-	# Hydra ends by SIGPIPE, and forgets what ranks have said, if it writes to ranks that have
-	# ended already: then once more.
+	# Hydra ends by SIGPIPE, and loses output of ranks, if it writes to ranks that have ended
+	# already: then once more.
 	# shellcheck disable=SC2016
 	refuses "$launcher-usage" '--input is missing' -- sh -c 'status=141
 		while [ $status -eq 141 ]; do
@@ -117,7 +117,7 @@ all_hold() {
 	[ "$(grep -cs 'process [0-9]* holds' "$1")" -eq 3 ]
 }
 
-# The launcher ends, and not well, and so do all ranks.
+# The launcher fails, and all ranks end.
 test_killed() {
 	local out=$temp/$launcher-killed.out job pids status=0
 	timeout "$program_limit" "${run[@]}" -n 3 "$launch_peer" hold >"$out" 2>&1 &
@@ -132,7 +132,8 @@ test_killed() {
 	started=()
 }
 
-# One rank never comes: it ends when the others have given it up. They say for whom they waited.
+# One rank never comes: it ends when the others have given it up. They name the rank that they
+# waited for.
 test_missing() {
 	local pattern='waited 3000 ms for rank 0'
 	[ "$launcher" = hydra ] ||
@@ -171,7 +172,7 @@ test_with_mpi() {
 	done
 }
 
-# What mpiexec of MPICH says where it started ranks on two hosts: too little.
+# mpiexec of MPICH reports too little about ranks on two hosts.
 test_hydra_on_hosts() {
 	refuses hydra-hosts 'several hosts' 'FRL_JOB' -- \
 		"${run[@]}" -n 2 env MPI_LOCALNRANKS=1 "$launch_peer" environment
@@ -180,8 +181,8 @@ test_hydra_on_hosts() {
 	met hydra-named 2 1
 }
 
-# At once, of one user, at one daemon. Each mpirun of Open MPI has a folder of its own: they run
-# into each other while they make and remove the one that they share.
+# At once, of one user, at one daemon. Each mpirun of Open MPI has a folder of its own: otherwise
+# they race when they make and remove the folder that they share.
 test_jobs_beside_each_other() {
 	local pids=() i joins=1
 	[ "$launcher" != hydra ] || joins=5

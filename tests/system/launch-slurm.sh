@@ -13,7 +13,7 @@ for program in munged slurmctld slurmd srun salloc scancel sinfo; do
 	command -v "$program" >/dev/null ||
 		skip "there is no $program (packages slurm-wlm and munge)"
 done
-# A build with LeakSanitizer: libpmix itself forgets some memory each time.
+# A build with LeakSanitizer: libpmix itself leaks some memory each time.
 echo 'leak:libpmix' >"$temp/leaks"
 export LSAN_OPTIONS=suppressions=$temp/leaks:print_suppressions=0
 export ASAN_OPTIONS=fast_unwind_on_malloc=0
@@ -75,7 +75,7 @@ both_are_idle() {
 	[ "$(sinfo -h -t idle -o %D 2>/dev/null)" = 2 ]
 }
 
-# For all tests together, since Slurm takes its time to give a node to the next job.
+# One Slurm for all tests, since it takes long to give a node to the next job.
 allocate() {
 	timeout "$program_limit" salloc -N2 --no-shell >"$temp/salloc" 2>&1 || true
 	allocation=$(sed -nE 's/.*Granted job allocation ([0-9]+).*/\1/p' "$temp/salloc")
@@ -85,7 +85,7 @@ allocate() {
 	finish
 }
 
-# of_cluster: the processes that this test's Slurm has started, which are nobody's children.
+# of_cluster: the processes that this test's Slurm has started, which have no parent here.
 of_cluster() {
 	grep -lzs "^SLURM_CONF=$temp/n" /proc/[0-9]*/environ | sed 's|^/proc/||; s|/environ$||'
 }
@@ -106,7 +106,7 @@ end_cluster() {
 	started=()
 }
 
-# However the test ends.
+# Runs however the test ends.
 kill_cluster() {
 	local pid
 	for pid in $(of_cluster); do
@@ -132,7 +132,7 @@ allocate
 
 # ---- tests
 
-# step OPTION...: what srun is called with in the allocation.
+# step OPTION...: the options of srun in the allocation.
 step() {
 	run=(srun "--jobid=$allocation" --overlap --wait="$program_limit" "$@")
 }
@@ -174,7 +174,7 @@ test_plain() {
 	step -N1 -n3
 	passes plain-node "${run[@]}" "$launch_peer" environment
 	met plain-node 3 1
-	# Nodes of one machine, with names that nobody can look up.
+	# Nodes of one machine, with names that cannot be looked up.
 	step -N2 -n4
 	passes plain-detect "${run[@]}" "$launch_peer" detect
 	grep -qx "slurm: job 'slurm-$allocation-[0-9]*-0' at 'n0', rank 2 of 4, 0 of 2 here" \
@@ -205,8 +205,8 @@ test_killed() {
 	unset "started[-1]"
 }
 
-# mpirun takes the nodes from Slurm and starts its ranks itself. They join once: Open MPI 4.1 now
-# and then forgets a rank that joins again.
+# mpirun takes the nodes from Slurm and starts its ranks itself. They join once: Open MPI 4.1
+# sometimes loses a rank that joins again.
 test_mpirun() {
 	local mpirun=(mpirun.openmpi --oversubscribe -n 4)
 	[ "$user" != root ] || mpirun+=(--allow-run-as-root)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Ranks that torchrun itself starts: programs as they are, and a Python script that becomes one;
-# a rank that fails ends the job, and with --max_restarts the ranks of the second try meet each
-# other and not those of the first.
+# Ranks that torchrun itself starts: programs as they are, and a Python script that becomes one. A
+# rank that fails ends the job. With --max_restarts the ranks of the second try meet each other and
+# not those of the first.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -23,8 +23,7 @@ export OMP_NUM_THREADS=1 # or torchrun says that it sets it
 export TMPDIR=$temp        # it leaves a folder for logs
 alone=(torchrun --standalone --nproc_per_node)
 
-# torchrun takes options that look like its own even behind the program's name, unless -- says that
-# there are no more of them.
+# torchrun takes options that look like its own even behind the program's name, unless -- ends them.
 test_programs() {
 	passes files "${alone[@]}" 4 --no_python "$allreduce" \
 		--input "$data/rank%r.safetensors" --check "$data/sum.safetensors"

@@ -41,7 +41,7 @@ static int fail(const char *what, int err)
 	return EXIT_FAILURE;
 }
 
-/* Whom it has met are the ranks of its job, in their order. */
+/* It has met the ranks of its job, in their order. */
 static int meet(struct frl_bootstrap *bootstrap)
 {
 	int all[RANKS_MAX], err;
@@ -106,7 +106,7 @@ static int from_launch(int times)
 	return status;
 }
 
-/* Somebody listens there and never says anything. */
+/* A program listens there and never answers. */
 static int detect_deaf(void)
 {
 	struct sockaddr_in address = {
@@ -127,7 +127,7 @@ static int detect_deaf(void)
 	return detect();
 }
 
-/* Until a rank is gone. */
+/* Waits until a rank is gone. */
 static int hold(void)
 {
 	struct frl_bootstrap bootstrap;

@@ -126,7 +126,7 @@ static void must_fail(int result, const char *what)
 	}
 }
 
-/* The interface lets in everything then; the filter of the socket does not. */
+/* The interface then passes everything; the filter of the socket does not. */
 static void try_all(void)
 {
 	struct sock_filter take_all = { BPF_RET | BPF_K, 0, 0, 0xffffffff };
@@ -177,7 +177,7 @@ static bool may_be_ipv4(const uint8_t *frame)
 	}
 }
 
-/* The lease has no address of IPv6: to groups alone. */
+/* The lease has no IPv6 address: send to groups only. */
 static bool may_be_ipv6(const uint8_t *frame)
 {
 	if (frame[L3 + 24] != 0xff)
@@ -190,7 +190,7 @@ static bool may_be_ipv6(const uint8_t *frame)
 	}
 }
 
-/* What decision 63 says that a lease's socket lets in. */
+/* The frames that a lease's socket accepts by decision 63. */
 static bool may_come(const uint8_t *frame, size_t size)
 {
 	if (size < L4 + 8)
@@ -226,7 +226,7 @@ static void wait_for_own(void)
 	}
 }
 
-/* To everybody on the link. */
+/* To every host of the link. */
 static void send_frame(uint16_t type, const uint8_t *body, size_t size)
 {
 	uint8_t frame[FRAME_MIN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0x99, 1 };

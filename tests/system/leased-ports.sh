@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Leased packet: ports of a user without any capability: two hosts, several ranks each on one
-# interface. ferruled, which becomes another user, opens their sockets. A hostile process reads
-# nothing that is not its own, and what it keeps is given to nobody else.
-#
+# interface. ferruled, which becomes another user, opens their sockets. A hostile process reads only
+# its own frames, and a socket that it keeps is given to no other process.
 #	[ frlaPID: 10.9.1.1, 10.1.1.x ] e0 ------ veth ------ e0 [ frlbPID: 10.9.1.2, 10.1.2.x ]
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,7 +13,7 @@ client=$bin/../tests/lease-client
 two_hosts e0
 getent passwd nobody >/dev/null || skip "there is no user nobody"
 
-# Programs and data may lie where other users cannot look.
+# Programs and data may lie where other users have no access.
 mkdir "$temp/bin" "$temp/work"
 cp -P "$allreduce" "$pingpong" "$client" "$bin"/../libferrule.so* "$data"/*.safetensors \
 	"$temp/bin/" 2>/dev/null || true # the library may be linked in
@@ -22,7 +21,7 @@ chmod -R a+rX "$temp"
 chown nobody "$temp/work"
 user=$(id -u nobody)
 
-# start_host NAME N: leases are of 10.1.N.x; on VLAN 7 they have MACs of their own.
+# start_host NAME N: leases have 10.1.N.x; on VLAN 7 they have MACs of their own.
 start_host() {
 	local name=$1 i=$2
 	ip -n "$name" link set e0 mtu 9000
@@ -61,7 +60,7 @@ for daemon in "${host_daemons[@]}"; do
 	[ "$effective" = 0000000000002000 ] || fail "ferruled has $effective, not CAP_NET_RAW alone"
 done
 
-# as_user HOST COMMAND...: with no capability, and none to be had.
+# as_user HOST COMMAND...: without any capability, and unable to get one.
 as_user() {
 	local name=$1
 	shift
@@ -93,7 +92,7 @@ all_pass() {
 	[ "$failures" -eq 0 ] || show "$temp/$name"*.out
 }
 
-# Two ranks a host, four on one fabric; with packets between all of them.
+# Two ranks a host, four on one fabric, with packets between all of them.
 for fabric in roce tagged; do
 	ranks=()
 	for rank in 0 1 2 3; do
@@ -121,11 +120,11 @@ meet() {
 }
 for fabric in roce tagged; do
 	meet "$fabric-hosts" "$a" "$b"
-	# A switch sends nothing back to where it came from: these two meet in the host.
+	# A switch sends nothing back to the sender's port: these two connect in the host.
 	meet "$fabric-siblings" "$a" "$a"
 done
 
-# A container has a network namespace of its own, without any interface: the daemon's is used.
+# A container has a network namespace of its own, without any interface: it uses the daemon's.
 pod=frlp$$
 at_exit+=(remove_pod)
 remove_pod() {
@@ -143,7 +142,7 @@ fabric=kernels refuses kernels 'the kernel itself has 10.9.1.1' -- bash -c "
 	$(declare -f as_user)
 	temp='$temp' user='$user' event_limit='$event_limit' fabric=kernels
 	as_user '$a' '$temp/bin/ferrule-pingpong' --listen none --wait 5"
-# And without a lease.
+# The same without a lease.
 refuses own-kernels 'the kernel itself has 10.9.1.1' -- env FRL_CONTROL=off \
 	ip netns exec "$a" "$pingpong" --server --port packet:e0 --ip 10.9.1.1/24 --wait 5
 
@@ -179,7 +178,7 @@ meet beside "$a" "$b"
 meet beside-siblings "$a" "$a"
 order count '^own 0 foreign 0$'
 
-# The socket receives: frames of other kinds and addresses go past it, and one of its own does not.
+# The socket filters frames of other kinds and addresses, and receives one of its own.
 ip=$(awk '$1 == "leased" { print $2 }' "$temp/hostile.out")
 printf 'send %s\nend\n' "${ip%/*}" |
 	(as_user "$b" "$temp/bin/lease-client" "$temp/$b.sock" roce) >"$temp/send.out" 2>&1 ||
@@ -187,7 +186,7 @@ printf 'send %s\nend\n' "${ip%/*}" |
 grep -q '^sent$' "$temp/send.out" || show "$temp/send.out"
 order wait '^own 1 foreign 0$'
 
-# The lease ends, the socket stays: its address is nobody's, also of the next daemon.
+# The lease ends, the socket stays: nobody gets its address, not even from the next daemon.
 given() {
 	grep -c " leases packet:e0 .*, $ip\$" "$temp/$a.sock.log"
 }

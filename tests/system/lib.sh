@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# What the system tests share. FRL_BIN and FRL_DATA come from meson; by hand the defaults do. A test
-# ends with `finish`; it uses `$temp`, a folder of its own, and ends only processes it started. It
-# has a control daemon of its own, too, which all programs find by FRL_CONTROL.
+# Functions that the system tests share. FRL_BIN and FRL_DATA come from meson; by hand the defaults
+# apply. A test ends with `finish`. It uses `$temp`, a folder of its own, and ends only processes it
+# started. It also has a control daemon of its own, which all programs find by FRL_CONTROL.
 #
 # The test runs in namespaces of its own where the kernel allows it, so that names, addresses and
 # process ids are its own as well; elsewhere names carry the process id. A script that sets
-# own_machine=unwanted before it sources this file stays where it is. With own_programs=unwanted the
+# own_machine=unwanted before it sources this file stays where it is. own_programs=unwanted: the
 # test uses installed programs alone, and gets no control daemon.
 set -eu
 
@@ -25,11 +25,11 @@ bench=$bin/ferrule-bench
 pingpong=$bin/ferrule-pingpong
 ferruled=$bin/../daemon/ferruled
 
-# The same algorithms every time, and nothing in the home folder.
+# The same algorithms every time, and no files in the home folder.
 export FRL_TUNER_CACHE=
 export FRL_TUNER_COSTS=${FRL_TUNER_COSTS-default}
 
-# Seconds after which an event, or the end of a program, is taken to never come. They only end tests
+# Seconds after which an event, or the end of a program, counts as never coming. They only end tests
 # that hang.
 event_limit=${FRL_TEST_LIMIT:-120}
 program_limit=$((event_limit * 3))
@@ -56,7 +56,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 1' INT TERM HUP
 
-# skip REASON: does not return. What has failed until now still has.
+# skip REASON: does not return. Earlier failures still count.
 skip() {
 	[ "$failures" -eq 0 ] || finish
 	echo "SKIP: $*"
@@ -91,7 +91,7 @@ if [ "${own_programs:-}" != unwanted ]; then
 	done
 fi
 
-# show FILE...: what a program said, for the test's log.
+# show FILE...: the output of a program, for the test's log.
 show() {
 	local file
 	for file in "$@"; do
@@ -110,8 +110,8 @@ passes() {
 	return 0
 }
 
-# refuses NAME PATTERN... -- COMMAND...: the command ends by itself, with a status that is
-# neither 0 nor a signal's, and says something that matches each of the patterns (grep -E, -i).
+# refuses NAME PATTERN... -- COMMAND...: the command ends by itself, with a status that is neither 0
+# nor a signal's, and its output matches each of the patterns (grep -E, -i).
 refuses() {
 	local name=$1 out=$temp/$1.out status=0 patterns=() pattern
 	shift
@@ -134,7 +134,7 @@ refuses() {
 	done
 }
 
-# safetensors_header JSON: what a file of safetensors begins with, before its data.
+# safetensors_header JSON: the bytes of a safetensors file before its data.
 safetensors_header() {
 	local header=$1 length i octets='' LC_ALL=C # ${#header} counts bytes
 	while [ $((${#header} % 8)) -ne 0 ]; do
@@ -151,7 +151,7 @@ safetensors_header() {
 children() {
 	local stat fields
 	for stat in /proc/[0-9]*/stat; do
-		# The name may contain blanks and parentheses: go on behind the last of those.
+		# The name may contain blanks and parentheses: continue behind the last parenthesis.
 		fields=$(cat "$stat" 2>/dev/null) || continue
 		fields=${fields##*) }
 		read -r _ parent _ <<<"$fields"
@@ -172,7 +172,7 @@ ended() {
 	! alive "$1"
 }
 
-# wait_until COMMAND...: polls until it succeeds; false when it never does.
+# wait_until COMMAND...: polls until it succeeds; returns false when it never does.
 wait_until() {
 	local end=$((SECONDS + event_limit))
 	until "$@"; do
@@ -189,7 +189,7 @@ all_end() {
 	done
 }
 
-# listens PID SOCKET: a file that is a socket may be left from an earlier process.
+# listens PID SOCKET: whether this process listens; the file may be left from an earlier process.
 listens() {
 	awk -v path="$2" '$4 == "00010000" && $8 == path { found = 1 } END { exit !found }' \
 		"/proc/$1/net/unix" 2>/dev/null
@@ -214,8 +214,8 @@ remove_hosts() {
 	ip netns del "$b" 2>/dev/null || true
 }
 
-# two_hosts LINK...: two network namespaces until the test ends, $a and $b; each LINK is a veth pair
-# between them, of this name and up at both ends.
+# two_hosts LINK...: makes two network namespaces until the test ends, $a and $b. Each LINK is a
+# veth pair between them, of this name and up at both ends.
 two_hosts() {
 	local name link
 	[ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
@@ -300,8 +300,8 @@ payload_in_buffers() {
 	show "$temp/fragments.out"
 }
 
-# leavings: files and sockets that a job could leave behind on this machine. What lies in folders of
-# mktemp is other tests'.
+# leavings: files and sockets that a job could leave behind on this machine. Folders of mktemp
+# belong to other tests.
 leavings() {
 	{
 		find /dev/shm /tmp /run /var/run -xdev -maxdepth 2 \
@@ -311,8 +311,9 @@ leavings() {
 	} | grep -v '/tmp\.[A-Za-z0-9]*/' | sort -u
 }
 
-# left_behind BEFORE PID...: what is there now and was not in BEFORE, an earlier answer of leavings.
-# Names that carry a process id count when it is one of these: other jobs may run beside the test.
+# left_behind BEFORE PID...: entries that exist now and were not in BEFORE, an earlier output of
+# leavings. Names that carry a process id count when it is one of these: other jobs may run beside
+# the test.
 left_behind() {
 	local before=$1 pids name
 	shift

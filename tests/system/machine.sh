@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Sourced by lib.sh: runs the test again, once, on a machine of its own: a network that leads
-# nowhere, process ids, IPC, host name, and empty /tmp, /run and /dev/shm. All its processes,
-# mounts and interfaces end with the script, however that ends. Root may have this from the kernel,
-# other users by a user namespace, in which they are themselves. Where neither is allowed nothing
-# happens.
-# FRL_TEST_MACHINE is "own" for a test that is there.
+# Sourced by lib.sh: runs the test again, once, on a machine of its own: a network without outside
+# links, process ids, IPC, host name, and empty /tmp, /run and /dev/shm. All its processes, mounts
+# and interfaces end with the script, however that ends. Root gets the namespaces from the kernel,
+# other users by a user namespace that keeps their ids. Where neither is allowed nothing happens.
+# FRL_TEST_MACHINE is "own" for a test that runs there.
 
-# As the kernel has it: the script may have shifted its arguments.
+# From the kernel: the script may have shifted its arguments.
 mapfile -d '' -t own_command <"/proc/$$/cmdline"
 
-# needed_there: paths that the test uses and that may lie in a folder that becomes an empty one.
+# needed_there: paths that the test uses and that may lie in a folder that is replaced by an empty
+# one.
 needed_there() {
 	local folders
 	printf '%s\n' "${system_root:?}" "${bin:?}" "${data:?}" "${own_command[@]}"
@@ -19,8 +19,7 @@ needed_there() {
 	printf '%s\n' "${folders[@]}"
 }
 
-# empty_folder FOLDER MODE: mounts a new one there, which has only those entries of the old one that
-# are needed.
+# empty_folder FOLDER MODE: mounts an empty one there, with only the needed entries of the old one.
 empty_folder() {
 	local folder=$1 name fd
 	local -A kept=()
@@ -42,7 +41,7 @@ empty_folder() {
 	done
 }
 
-# set_up_machine: in the new namespaces.
+# set_up_machine: called in the new namespaces.
 set_up_machine() {
 	ip link set lo up
 	# Some launchers resolve no name when loopback alone has an address.
@@ -55,10 +54,10 @@ set_up_machine() {
 	empty_folder /run 0755
 	empty_folder /dev/shm 1777
 	[ -L /var/run ] || [ ! -d /var/run ] || empty_folder /var/run 0755
-	# The host's name may lead to an address that is not here.
+	# The host's name may lead to an address that does not exist here.
 	printf '%s\n' "127.0.0.1 localhost $(hostname)" '::1 localhost' >/run/hosts
 	mount --bind /run/hosts /etc/hosts
-	# And no name is looked up anywhere else.
+	# No name is looked up anywhere else.
 	[ -f /etc/nsswitch.conf ] || return 0
 	sed 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf >/run/nsswitch.conf
 	mount --bind /run/nsswitch.conf /etc/nsswitch.conf
@@ -83,7 +82,7 @@ enter_machine() {
 	exit "$status"
 }
 
-# settle_machine: its user is who started the test.
+# settle_machine: its user is the user who started the test.
 settle_machine() {
 	set_up_machine
 	unset TMPDIR XDG_RUNTIME_DIR

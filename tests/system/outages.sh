@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Two hosts whose control network fails for a while, and whose data has another one: connections and
-# a job survive outages shorter than keepalive_ms, and while data flows longer ones.
-#
+# Two hosts whose control network fails for a while; the data network does not. Connections and a
+# job survive outages shorter than keepalive_ms, and longer ones while data flows.
 #	[ frlaPID ] m0 10.9.1.1 --- daemons' TCP ---- m0 10.9.1.2 [ frlbPID ]
 #	            e0 ------------ RoCE ------------ e0
 #	            e1 ------------ RoCE ------------ e1
@@ -35,13 +34,13 @@ for i in 1 2; do
 		"$ferruled" --config "$temp/$name.conf"
 done
 
-# on HOST: what comes next runs there.
+# on HOST: following commands run there.
 on() {
 	peer_run=(env "FRL_CONTROL=$temp/$1.sock" ip netns exec "$1")
 }
 
-# outage COMMAND...: of the control network, for as long as the command runs. Packets go to a MAC
-# address that nobody has, so that neither kernel knows more than that there is no answer.
+# outage COMMAND...: takes the control network down while the command runs. Packets go to a MAC
+# address that nobody has, so each kernel only sees that there is no answer.
 outage() {
 	ip -n "$a" neigh replace 10.9.1.2 lladdr 02:00:00:00:00:99 nud permanent dev m0
 	ip -n "$b" neigh replace 10.9.1.1 lladdr 02:00:00:00:00:99 nud permanent dev m0
@@ -50,7 +49,7 @@ outage() {
 	ip -n "$b" neigh del 10.9.1.1 dev m0
 }
 
-# meet_again: until the daemons speak to each other.
+# meet_again: waits until the daemons are connected.
 meet_again() {
 	local name
 	for name in "$a" "$b"; do
@@ -99,7 +98,7 @@ test_job() {
 	for rank in 0 1; do
 		alive "${ranks[$rank]}" || fail "rank $rank has ended"
 	done
-	# The ranks hear of each other again.
+	# The ranks are notified of each other again.
 	disown "${ranks[1]}"
 	kill -9 "${ranks[1]}"
 	status=0

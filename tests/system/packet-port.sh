@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Ports of packet sockets (packet:IFACE) over a veth pair between two network namespaces, each a
-# host with a control daemon. Frames of many packets pass whole there; then the kernel is made to
-# cut them, and what is on the wire is looked at; and such a port meets one of net_af_packet.
-#
+# host with a control daemon. There segmented frames pass whole. Then the kernel is made to segment
+# them, and the packets on the wire are checked. And such a port talks to one of net_af_packet.
 #	[ frlaPID: 10.9.1.1, 10.1.1.1 ] e0 ------ veth ------ e0 [ frlbPID: 10.9.1.2, 10.1.1.2 ]
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -28,13 +27,13 @@ pingpong ipv6 packet:e0 fd00:1::1/64 packet:e0 fd00:1::2/64 "${sizes[@]}"
 pingpong tagged packet:e0 10.1.1.1/24@7 packet:e0 10.1.1.2/24@7 "${sizes[@]}"
 pingpong short packet:e0 10.1.1.1/24 packet:e0 10.1.1.2/24 --mtu 256 "${sizes[@]}"
 pingpong alone packet:e0,gso=off 10.1.1.1/24 packet:e0 10.1.1.2/24 "${sizes[@]}"
-# Over a veth it would get frames of 64 KiB, and checksums that nobody has finished.
+# Over a veth it would get frames of 64 KiB with unfinished checksums.
 if has_dpdk; then
 	pingpong meets net_af_packet0,iface=e0 10.1.1.1/24 packet:e0,gso=off 10.1.1.2/24 \
 		"${sizes[@]}"
 fi
 
-# Only the daemons reach each other: whichever end gives up first says why.
+# Only the daemons reach each other: the end that gives up first gives the reason.
 env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" "$pingpong" --listen vlan --port packet:e0 \
 	--ip 10.1.1.1/24@7 >"$temp/vlan-a.out" 2>&1 &
 started+=("$!")
@@ -49,13 +48,13 @@ grep -q 'a request failed: transport retries exhausted: the peer does not answer
 
 payload_in_buffers packet:e1 packet:e2
 
-# From here on no frame of more than one packet leaves: the kernel cuts it before.
+# From here on the kernel segments every frame before it leaves.
 for name in "$a" "$b"; do
 	ip -n "$name" link set e0 gso_max_size 4096 2>"$temp/gso" ||
 		skip "cannot have frames cut: $(tr '\n' ' ' <"$temp/gso")"
 done
 
-# What was cut is what it should be: the ICRC covers the identification that the kernel counts up.
+# The segments are right: the ICRC covers the identification field that the kernel increments.
 capture() {
 	: >"$temp/capture.out"
 	ip netns exec "$a" python3 -c '
@@ -94,7 +93,7 @@ if command -v python3 >/dev/null && [ -x "$bin/ferrule-pcap" ]; then
 	# 25 packets each: the first, those in its middle, and the last.
 	grep -Eq ' bad_icrc=0 .*RC_WRITE_MIDDLE=[0-9]{3,}' "$temp/cut.out" ||
 		fail "what the kernel cut is not what it should be"
-	# Or else nothing was joined, and nothing cut.
+	# Otherwise nothing was joined or segmented.
 	grep -q numbered "$temp/capture.out" ||
 		fail "no packet has an identification of the kernel's"
 	! grep -q truncated "$temp/cut.out" || fail "frames of more than one packet on the wire"

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Two hosts with an MTU of 9000, and two switches between them, joined by a link with 1500: large
-# packets are lost without a word. Small messages pass; a large one fails with an error that says
-# so, and with the path MTU that the error names it passes.
-#
+# packets are lost without notice. Small messages pass. A large one fails with an error that says
+# so, and passes with the path MTU that the error names.
 #	[ frlaPID: 10.1.1.1 ] e1 -- [ frlcPID: bridge - 1500 - bridge ] -- e1 [ frlbPID: 10.1.1.2 ]
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -46,7 +45,7 @@ pair() {
 	all_end "$server"
 }
 
-# lost NAME: one of the ends says which packets are lost.
+# lost NAME: one of the ends reports which packets are lost.
 lost() {
 	local words='IP packets of 41[0-9]{2} bytes are lost, of 10[0-9]{2} not'
 	grep -qE "$words: set FRL_PATH_MTU=1024" "$temp/$1.out" "$temp/$1-a.out" &&
@@ -70,7 +69,7 @@ for port in "${ports[@]}"; do
 	}
 done
 
-# Ranks say it, too, and do not take each other for gone.
+# Ranks report it, too, and do not take each other for gone.
 bench=("$bench" -n 2 --job mtu@10.9.1.1 --port packet:e1 --min 64K --max 64K --iters 1)
 env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" "${bench[@]}" --rank 0 --ip 10.1.1.1/24 \
 	>"$temp/ranks-a.out" 2>&1 &

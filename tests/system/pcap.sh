@@ -11,7 +11,7 @@ vectors=${FRL_VECTORS:-$system_root/tests/vectors}
 [ -x "$pcap" ] || skip "$pcap is not built"
 export LC_ALL=C
 
-# says NAME LINE: the output of NAME has this very line.
+# says NAME LINE: the output of NAME has exactly this line.
 says() {
 	grep -qxF -- "$2" "$temp/$1.out" && return
 	fail "$1: no line '$2'"
@@ -35,7 +35,7 @@ sed 's|^\./||' "$temp/vectors.out" | diff expected.txt - >"$temp/differ" || {
 	show "$temp/differ"
 }
 
-# A line a packet, and the same counts behind them.
+# A line a packet, and the same counts after them.
 passes verbose "$pcap" --verbose ./*.pcap
 grep -v '^#' "$temp/verbose.out" | cmp -s - "$temp/vectors.out" || fail "verbose: other counts"
 packets=$(sed -nE 's/^.*: roce=([0-9]+) .*/\1/p' "$temp/vectors.out" |
@@ -45,7 +45,7 @@ lines=$(grep -c '^#' "$temp/verbose.out")
 bad=$(grep -c '^#.* icrc=BAD$' "$temp/verbose.out")
 [ "$bad" -eq 21 ] || fail "verbose: $bad bad ICRCs"
 
-# Some packets as an independent dissector shows them, a line each but for the breaks at a +.
+# Some packets as an independent dissector shows them, one line each; a + breaks the line.
 while read -r line; do
 	says verbose "$line"
 done < <(sed -e :a -e '/+$/{N;s/+\n\t*//;ba' -e '}' <<-'END'
@@ -64,7 +64,7 @@ done < <(sed -e :a -e '/+$/{N;s/+\n\t*//;ba' -e '}' <<-'END'
 passes stdin "$pcap" - <peer_resp_basic.pcap
 says stdin "-: roce=9 bad_icrc=0 RC_ACKNOWLEDGE=4 RC_SEND_ONLY=5"
 
-# What cannot be read is named, and the others are read all the same.
+# Unreadable files are named, and the others are still read.
 exits missing 1 "$pcap" "$temp/none" peer_resp_basic.pcap "$temp" README.md
 says missing "ferrule-pcap: $temp/none: No such file or directory"
 says missing "ferrule-pcap: $temp: Is a directory"
@@ -85,7 +85,7 @@ tail -c +25 peer_resp_basic.pcap >>"$temp/wireless"
 refuses wireless 'wireless: 9 frames were not looked at: link type 105 \(IEEE802_11\)' -- \
 	"$pcap" "$temp/wireless"
 
-# Cut files: what there is counts.
+# Truncated files: complete packets count.
 head -c 300 peer_resp_basic.pcap >"$temp/cut"
 exits cut 1 "$pcap" "$temp/cut"
 grep -qE "cut: roce=[1-8] bad_icrc=0 RC_" "$temp/cut.out" || fail "cut: nothing is counted"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Processes that do what they are told line by line: cm-peer (tests/system/cm_peer.c).
+# Processes that run commands line by line: cm-peer (tests/system/cm_peer.c).
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -13,7 +13,7 @@ reply=
 # A limit of the peers' calls, in milliseconds.
 ms=$((event_limit * 1000))
 
-# What a peer is started by: a namespace, an environment.
+# The command in front of a peer: a namespace, an environment.
 peer_run=()
 
 # peer NAME OPTION...: starts a process.
@@ -57,7 +57,7 @@ ask() {
 	hear "$name" "$pattern"
 }
 
-# number: of the connection that the last reply named.
+# number: the number of the connection in the last reply.
 number() {
 	local words
 	read -r -a words <<<"$reply"

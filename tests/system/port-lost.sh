@@ -2,16 +2,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Ranks with two rails each lose one of them in the middle of a collective: they go on over the
-# other, without an error and with right results, and do not mind when the link comes back; nor when
-# the other one is lost then, and so on. Without any rail left all of them fail, and say which rank
-# and which rails it is about. How long the ranks stood still is printed.
-# FRL_FAULTS=all: every collective with 2, 4 and 8 ranks.
+# other, without an error and with right results. The link comes back, the other one is lost, and so
+# on. Without any rail left all of them fail, and name the rank and the rails. The time without
+# progress is printed. FRL_FAULTS=all: every collective with 2, 4 and 8 ranks.
 # shellcheck source=tests/system/rails_lib.sh
 . "$(dirname "$0")/rails_lib.sh"
 
 needs_dpdk
 
-# runs WHAT: there are results; otherwise the ranks are ended.
+# runs WHAT: waits for results; otherwise the ranks are ended.
 runs() {
 	wait_until has_rows_or_ended 5
 	has_rows 5 && return
@@ -39,13 +38,13 @@ end_with() {
 	started=()
 }
 
-# What rank 0 says it sent over rail $1, as a number and a unit.
+# The data that rank 0 reports as sent over rail $1, as a number and a unit.
 sent_over() {
 	sed -nE "s/.*# rail $1 of rank 0: .*, ([0-9.]+ [KMG]?i?B) sent.*/\1/p" "$temp/rank0.out"
 }
 
-# lose RANKS OP COUNT REPEAT HOW: rank 1 loses its port e1, by pull or by silence. Where all was
-# done before, it is tried again with more to do.
+# lose RANKS OP COUNT REPEAT HOW: rank 1 loses its port e1, by pull or by silence. If the job was
+# done before, it is tried again with more work.
 lose() {
 	local repeat
 	for repeat in "$4" $(($4 * 4)) $(($4 * 16)) $(($4 * 64)); do
@@ -55,7 +54,7 @@ lose() {
 	fail "$2 of $1 ranks, $5: all was always done before the loss"
 }
 
-# errexit is off in here, since the status is asked for.
+# errexit is off here, since the caller reads the status.
 lose_once() {
 	local n=$1 op=$2 how=$5 what="$2 of $1 ranks, $5" before rail
 	start_ranks "$n" --op "$op" --count "$3" --iters 0 --repeat "$4"
@@ -80,7 +79,7 @@ lose_once() {
 }
 
 # lose_in_turn TURNS REPEAT: rank 1 loses one of its ports, then the other one when the first is
-# back, and so on. Where all was done before the last loss, it is tried again with more to do.
+# back, and so on. If the job was done before the last loss, it is tried again with more work.
 lose_in_turn() {
 	local repeat
 	for repeat in "$2" $(($2 * 4)) $(($2 * 16)) $(($2 * 64)); do
@@ -90,7 +89,7 @@ lose_in_turn() {
 	fail "in turn: all was always done before the last loss"
 }
 
-# errexit is off in here, too.
+# errexit is off here, too.
 lose_in_turn_once() {
 	local turns=$1 repeat=$2 turn before too_late=
 	start_ranks 2 --count 512K --iters 0 --repeat "$repeat"

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Ranks with two Ethernet ports each, behind lib.sh: every rank is in a network namespace of its
-# own, and its ports e0 and e1 are cabled to the switches (bridges) e0 and e1 in another one.
-# Ferrule has 10.1.0.1R on port e0 of rank R and 10.1.1.1R on port e1. Ranks meet at the test's one
-# daemon.
-#
+# Ranks with two Ethernet ports each, for lib.sh: every rank is in a network namespace of its own,
+# and its ports e0 and e1 are cabled to the switches (bridges) e0 and e1 in another one. Ferrule has
+# 10.1.0.1R on port e0 of rank R and 10.1.1.1R on port e1. Ranks meet at the test's one daemon.
 #	[ frlPID-0 ] e0 ---- e0-0 [     switch e0      ] e0-1 ---- e0 [ frlPID-1 ]
 #	[ frlPID-0 ] e1 ---- e1-0 [ frlPID: switch e1  ] e1-1 ---- e1 [ frlPID-1 ]   and so on
 # shellcheck source=tests/system/lib.sh
@@ -26,14 +24,14 @@ remove_namespaces() {
 }
 at_exit+=(remove_namespaces)
 
-# or_skip WHAT COMMAND...: what a container may not do.
+# or_skip WHAT COMMAND...: skips the test if a container does not allow it.
 or_skip() {
 	local what=$1
 	shift
 	"$@" 2>"$temp/netns" || skip "$what: $(tr '\n' ' ' <"$temp/netns")"
 }
 
-# cable RANKS: makes the network for so many.
+# cable RANKS: makes the network for that many ranks.
 cable() {
 	local rank rail
 	or_skip "cannot make network namespaces" ip netns add "$switches"
@@ -57,7 +55,8 @@ cable() {
 	done
 }
 
-# pull RANK RAIL, plug RANK RAIL: its end of the cable, which the rank can see.
+# pull RANK RAIL, plug RANK RAIL: disconnects or connects the rank's end of the cable, which the
+# rank can see.
 pull() {
 	ip -n "$switches-$1" link set "$2" down
 }
@@ -65,7 +64,7 @@ plug() {
 	ip -n "$switches-$1" link set "$2" up
 }
 
-# silence RANK RAIL: the switch forwards nothing from and to there, and the link stays up; until
+# silence RANK RAIL: the switch forwards nothing from and to that port, and the link stays up; until
 # listen RANK RAIL.
 silence() {
 	ip -n "$switches" link set "$2-$1" nomaster
@@ -74,8 +73,8 @@ listen() {
 	ip -n "$switches" link set "$2-$1" master "$2"
 }
 
-# start_ranks RANKS OPTION...: ferrule-bench on both rails, in $pids; $temp/rankR.out has what each
-# says. Lines of rank 0 begin with the time in seconds.
+# start_ranks RANKS OPTION...: ferrule-bench on both rails, in $pids; $temp/rankR.out has the output
+# of each. Lines of rank 0 begin with the time in seconds.
 start_ranks() {
 	local n=$1 rank
 	shift
@@ -99,7 +98,7 @@ stamp() {
 	done
 }
 
-# Of what rank 0 has printed: how many results, and the longest time between two of them, in ms.
+# From the output of rank 0: the number of results, and the longest time between two of them, in ms.
 rows() {
 	awk '$2 ~ /^[0-9]+$/ { n++ } END { print n + 0 }' "$temp/rank0.out"
 }
@@ -111,7 +110,7 @@ longest_gap() {
 		END { printf "%d\n", most * 1000 }' "$temp/rank0.out"
 }
 
-# show_ranks: what they said but for the table.
+# show_ranks: their output without the table.
 show_ranks() {
 	local rank
 	for rank in "${!pids[@]}"; do

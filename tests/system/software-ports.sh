@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# DPDK's ports without a NIC, and packet: beside them, between two network namespaces with a control
-# daemon each. Every byte is checked. e0 carries the daemons' connections, e1 the data.
-#
+# DPDK's ports without a NIC, and packet: for comparison, between two network namespaces with a
+# control daemon each. Every byte is checked. e0 carries the daemons' connections, e1 the data.
 #	[ frlaPID: 10.9.1.1, 10.1.1.1 ] e0, e1 ---- veth ---- e0, e1 [ frlbPID: 10.9.1.2, 10.1.1.2 ]
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -15,7 +14,7 @@ start_hosts e0
 
 sizes=(--sizes '1,1000,65536,1048577' --iters 20)
 
-# set_mtu BYTES: of both ends of e1.
+# set_mtu BYTES: sets the MTU of both ends of e1.
 set_mtu() {
 	ip -n "$a" link set e1 mtu "$1"
 	ip -n "$b" link set e1 mtu "$1"
@@ -40,7 +39,7 @@ has_mtu() {
 set_mtu 9000
 run pcap net_pcap0,iface=e1 net_af_packet0,iface=e1 :
 has_mtu pcap 4096
-# Whose frames nobody cuts there: it finds out.
+# Nobody segments its frames there: it detects that.
 run uncut net_af_packet0,iface=e1 packet:e1 :
 has_mtu uncut 4096
 grep -q 'batched frames in a row were lost' "$temp/uncut-b.out" ||
@@ -65,7 +64,7 @@ refuses killed 'is gone|does not answer' -- env "FRL_CONTROL=$temp/$b.sock" \
 	--port "net_virtio_user0,path=$temp/killed" --ip 10.1.1.2/24 --op write --test latency \
 	--sizes 8,1M --iters 20000
 
-# AF_XDP, where the kernel has it. A frame has to fit a page there.
+# AF_XDP, if the kernel has it. A frame must fit a page there.
 if python3 -c 'import socket; socket.socket(44, socket.SOCK_RAW).close()' 2>"$temp/xdp"; then
 	refuses page 'MTU of e1 is 9000' 'ip link set e1 mtu 3000' -- \
 		env "FRL_CONTROL=$temp/$a.sock" ip netns exec "$a" \
@@ -79,7 +78,7 @@ else
 	echo "no AF_XDP here: $(tail -n 1 "$temp/xdp")"
 fi
 
-# A tap that the port makes, in a bridge with e1. Who forwards must not have the port's address.
+# A tap that the port makes, in a bridge with e1. The bridge must not have the port's address.
 set_mtu 1500
 ip -n "$a" link add frlbridge type bridge 2>"$temp/bridge" ||
 	skip "cannot make a bridge: $(tr '\n' ' ' <"$temp/bridge")"

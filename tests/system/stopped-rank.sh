@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# A rank is stopped (SIGSTOP) in the middle of collectives: without a timeout the others wait, and
-# when it goes on so does the job; with one they fail, and say that this rank, and no other, does
+# A rank is stopped (SIGSTOP) in the middle of collectives. Without a timeout the others wait, and
+# when it continues so does the job. With a timeout they fail, and report that this rank alone does
 # not answer.
 # shellcheck source=tests/system/faults_lib.sh
 . "$(dirname "$0")/faults_lib.sh"
@@ -15,7 +15,7 @@ stop_and_go_on() {
 	for repeat in 1000 10000 100000; do
 		start_ranks "$ranks" allreduce "$repeat"
 		kill -STOP "${pids[1]}"
-		# What was under way may be done.
+		# Results that were under way may be printed.
 		passes first "$bench" -n 2 --max 64K --iters 20
 		before=$(rows)
 		passes second "$bench" -n 2 --max 64K --iters 20
@@ -33,7 +33,7 @@ stop_and_go_on() {
 	fail "the job had always ended before it was stopped"
 }
 
-# Ranks have as long as the timeout to answer.
+# Ranks have until the timeout to answer.
 stop_for_good() {
 	local rank
 	export FRL_COLL_TIMEOUT_S=10

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Reducing gradients during the backward pass and after it, over a link of 100 Mb/s: the results are
-# the same, bit by bit; communication is in flight during the computation in the one case and not
-# in the other; computing, driving and waiting are parts of the time in all. Which one is faster
-# depends on the link and on how busy the processors are (docs/guide/tools.md), so the times are
+# Reducing gradients during the backward pass and after it, over a link of 100 Mb/s. The results are
+# the same, bit by bit. Communication is in flight during the computation in the one case and not in
+# the other. Computing, driving and waiting are parts of the time in all. Which one is faster
+# depends on the link and on the load of the processors (docs/guide/tools.md), so the times are
 # printed and not compared.
 # shellcheck source=tests/system/rails_lib.sh
 . "$(dirname "$0")/rails_lib.sh"
@@ -23,7 +23,7 @@ for rank in 0 1; do
 		tc qdisc add dev e0 root tbf rate 100mbit burst 64kb latency 500ms
 done
 
-# value NAME KEY: the first one in what rank 0 of that run has printed.
+# value NAME KEY: the first one in the output of rank 0 of that run.
 value() {
 	sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$temp/$1-0.out" | head -1
 }
@@ -50,7 +50,7 @@ run() {
 		"$(value "$name" wait) s waiting; accuracy $(value "$name" accuracy)"
 }
 
-# parts NAME: what its time is made of.
+# parts NAME: the parts of its time.
 parts() {
 	awk -v total="$(value "$1" total)" -v compute="$(value "$1" compute)" \
 		-v hidden="$(value "$1" hidden)" -v drive="$(value "$1" drive)" \

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Data-parallel training comes to what a single process comes to, but for rounding; its ranks have
+# Data-parallel training gives the result of a single process, except for rounding. Its ranks have
 # the same parameters, bit by bit, and so have runs with and without overlap. Bad options, bad
-# images and ranks that were started differently are told; a rank that is killed ends the others.
+# images and ranks that were started differently are reported; a rank that is killed ends the
+# others.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -12,7 +13,7 @@ train=$bin/ferrule-train
 # The cost model may choose another algorithm, and so another order of summing, in each run.
 export FRL_ALGO=ring
 
-# value NAME KEY: of the object that the run printed.
+# value NAME KEY: from the object that the run printed.
 value() {
 	sed -n "s/^ \"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$temp/$1.out"
 }
@@ -40,8 +41,8 @@ close() {
 		fail "$1: $3 instead of $2"
 }
 
-# agree ONE OTHER: two runs with the same seed. In the first epoch there is only rounding; later
-# steps make a little more of it. One of 360 test images may fall to the other side.
+# agree ONE OTHER: two runs with the same seed. In the first epoch they differ by rounding only;
+# later steps add a little. One of 360 test images may get the other class.
 agree() {
 	close "$2, loss of the first epoch" "$(first_loss "$1")" "$(first_loss "$2")" 0.00001
 	close "$2, final loss" "$(value "$1" loss)" "$(value "$2" loss)" 0.001
@@ -53,7 +54,7 @@ identical() {
 		fail "$1 and $2 have different parameters"
 }
 
-# Fewer steps than by default, so that it does not take long on busy processors either.
+# Fewer steps than by default, so that it is short on busy processors, too.
 quick=(--epochs 10 --batch 240 --lr 0.15)
 learns one -n 1 "${quick[@]}"
 awk -v a="$(value one accuracy)" 'BEGIN { exit !(a > 0.95) }' || fail "one: it has not learnt"
@@ -66,7 +67,7 @@ done
 ! grep '"hidden"' "$temp/4-off.out" | grep -qv ' 0\.0,' || fail "4-off: overlap, though it is off"
 grep '"hidden"' "$temp/4-on.out" | grep -qv ' 0\.0,' || fail "4-on: no overlap"
 
-# Shares of batches that are not equal, or empty; other layers; buckets across their borders.
+# Unequal or empty shares of batches; other layers; buckets across their borders.
 odd=(--epochs 2 --batch 100 --hidden "33,17,9" --seed 7)
 learns odd-one -n 1 "${odd[@]}"
 learns odd-on -n 3 --bucket 1000 "${odd[@]}"
@@ -79,7 +80,7 @@ learns tiny-one -n 1 "${tiny[@]}"
 learns tiny -n 3 --progress thread "${tiny[@]}"
 agree tiny-one tiny
 
-# Ranks that somebody else has started.
+# Ranks that another launcher has started.
 export FRL_JOB=train FRL_RANKS=2
 FRL_RANK=1 "$train" --data "$data/digits.csv" "${quick[@]}" >"$temp/launched-1.out" 2>&1 &
 pid=$!
@@ -122,7 +123,7 @@ refuses nowhere 'nowhere\.csv: No such file' -- "$train" --data "$temp/nowhere.c
 refuses astray 'epoch 1: the loss is not finite .*--lr' -- \
 	"$train" -n 2 --data "$data/digits.csv" --lr 100 --hidden "64,64,64,64,64,64"
 
-# The rank that has another seed; or other images.
+# A rank with another seed, or with other images.
 differs() {
 	local name=$1 pattern=$2 job=differs-$1 pid
 	shift 2

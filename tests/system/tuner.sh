@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What messages cost: constants on the local fabric, as set, or measured over a network and kept, if
-# the machine was calm. ferrule-bench --explain says where costs are from.
+# The costs of messages: constants on the local fabric, as set, or measured over a network and kept,
+# if the machine was calm. ferrule-bench --explain names the source of the costs.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# says TEXT: what --explain says about the costs.
+# says TEXT: the line of --explain about the costs.
 says() {
 	grep -qF -- "$1" "$temp/out" || fail "no '$1' in: $(cat "$temp/out")"
 }
@@ -47,7 +47,7 @@ explains '(constants of the local fabric)'
 costs=$(sed -n 's/.*costs in ns: \([^ ]*\) .*/\1/p' "$temp/out" | head -n 1)
 [ ! -e "$temp/home/cache" ] || fail 'costs of the local fabric were kept'
 
-# As printed, and only that.
+# As printed, and nothing else.
 FRL_TUNER_COSTS=$costs explains "$costs (FRL_TUNER_COSTS)"
 FRL_TUNER_COSTS=latency=1e6 explains '(FRL_TUNER_COSTS)'
 FRL_TUNER_COSTS=default explains '(FRL_TUNER_COSTS)'
@@ -57,15 +57,15 @@ fi
 grep -qF "'speed=3' is not a cost" "$temp/out" || fail "$(cat "$temp/out")"
 has_dpdk || finish
 
-# Where others want the processors all the time nothing is kept.
+# While others use the processors all the time nothing is kept.
 jobs=0
 explains_network '(measured when'
 if [ "$failures" -eq 0 ] && ! wait_until is_kept; then
 	skip 'the machine is too busy to measure what messages cost'
 fi
 
-# Later somebody looks whether they are right, and they are not. What is left of a process that was
-# killed goes with them.
+# Later the costs are checked, and they are wrong. The remains of a process that was killed are
+# removed with them.
 touch -d '2 hours ago' "$temp/home/cache/.costs-0-0"
 sed -i -e "s/^made .*/made $(($(date +%s) - 8000))/" \
 	-e "s/^checked .*/checked $(($(date +%s) - 8000))/" \
@@ -75,7 +75,7 @@ explains_network '(from a file, measured on 20'
 grep -q 'latency=1e+08' "$temp/out" && fail "what is wrong was kept: $(cat "$temp/out")"
 [ ! -e "$temp/home/cache/.costs-0-0" ] || fail 'what was left has not been removed'
 
-# What cannot be believed is measured again.
+# Implausible costs are measured again.
 for file in "$temp"/home/cache/costs-*; do
 	echo 'ferrule costs 2' >"$file"
 done

@@ -12,7 +12,7 @@ if [ "$(id -u)" -eq 0 ]; then
 	user=65534
 	as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all
 		--inh-caps=-all "${as_user[@]}")
-	# Programs and data may lie where other users cannot look.
+	# Programs and data may lie where other users have no access.
 	cp -P "$allreduce" "$bench" "$pingpong" "$bin"/../libferrule.so* \
 		"$data"/*.safetensors "$temp/" 2>/dev/null || true # the library may be linked in
 	mkdir "$temp/daemon"

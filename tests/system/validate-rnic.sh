@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# tests/device/validate-rnic.sh with programs that only say how they were called: the port and its
-# address are found, no command takes for ever, and what fails is counted. Needs no NIC.
+# tests/device/validate-rnic.sh with programs that only print their command lines: the port and its
+# address are found, no command runs for ever, and failures are counted. Needs no NIC.
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 script=$system_root/tests/device/validate-rnic.sh
@@ -20,7 +20,7 @@ gid 0 'IB/RoCE v1' 0000:0000:0000:0000:0000:ffff:0a01:0002
 gid 3 'RoCE v2' 0000:0000:0000:0000:0000:ffff:0a01:0002
 gid 5 'RoCE v2' fd00:0000:0000:0000:0000:0000:0000:0005
 
-# fake NAME: a program that says its arguments; what it does besides is in standard input.
+# fake NAME: a program that prints its arguments; standard input has its other commands.
 fake() {
 	{
 		echo '#!/usr/bin/env bash'
@@ -35,7 +35,7 @@ for name in ferrule-pingpong ferrule-bench ib_send_lat ib_write_lat ib_read_lat 
 	ib_write_bw ib_read_bw ibv_devinfo ip ethtool dcb mlnx_qos hostname sleep; do
 	fake "$name" </dev/null
 done
-# As ferrule-info prints them; the first one has a name that begins like the other's.
+# As ferrule-info prints them; the name of the first one begins like the other's.
 fake ferrule-info <<'END'
 [ "$1" = --json ] || exit 0
 cat <<JSON
@@ -70,7 +70,7 @@ echo "on $FRL_TEST_PORT"
 END
 chmod +x "$temp/tests/test_api"
 
-# Seconds that a command may take; less than it takes to be sure of a hang where one hangs.
+# Seconds that a command may take; fewer where one hangs on purpose.
 limit=$event_limit
 
 # run NAME OPTIONS...: the script as client of an IPv6 host.
@@ -84,7 +84,7 @@ run() {
 		--limit "$limit" "$@" >"$temp/$name.out" 2>&1
 }
 
-# called PATTERN: some program was, like that.
+# called PATTERN: some program was called like that.
 called() {
 	grep -qE -- "$1" "$temp/calls" || {
 		fail "nobody called: $1"
@@ -102,7 +102,7 @@ grep -q 'on verbs:mlx5_1' "$temp/all.out" || fail "all: the API was not tested"
 run v6 --ip fd00::5 || fail "v6: it failed"
 called '^ib_write_bw -d mlx5_1 -i 1 -x 5 '
 
-# Nothing hangs, and all of the rest is done.
+# Nothing hangs, and all other steps are done.
 fake ib_write_lat <<<'exec /bin/sleep 1000'
 fake ib_send_bw <<<'exit 3'
 limit=20
@@ -114,7 +114,7 @@ limit=$event_limit
 fake ib_write_lat </dev/null
 fake ib_send_bw </dev/null
 
-# An error is a way out of a link that went down, a wrong result or a rank that hangs is none.
+# An error is a valid result of a link that went down; a wrong result or a rank that hangs is not.
 run flap --flap || fail "flap: it failed"
 called '^ip link set eth7 down$'
 called '^ip link set eth7 up$'
@@ -132,7 +132,7 @@ fake ip <<<'case $* in *down) exit 2 ;; esac'
 ! run refused --flap || fail "refused: it succeeded"
 grep -q 'could not be set down' "$temp/refused.out" || fail "refused: it is not explained"
 
-# No NIC: said at once.
+# No NIC: reported at once.
 fake ferrule-info <<<'echo "verbs unusable"; exit 1'
 ! run none || fail "none: it succeeded"
 grep -q 'no RDMA NIC' "$temp/none.out" || fail "none: it does not say so"
