@@ -47,7 +47,7 @@ static uint64_t load(const uint8_t *at, unsigned size)
 	}
 }
 
-/* A word of so many of these bytes. */
+/* A word that consists of this byte. */
 static uint64_t word_of(uint8_t byte, unsigned size)
 {
 	return byte * (UINT64_C(0x0101010101010101) >> (64 - 8 * size));
@@ -141,7 +141,7 @@ static void *poll_last(void *arg)
 
 		while (load(shared.bytes + end - shape->last, shape->last) != flag)
 			pause_sometimes(&spins);
-		/* As any program would read what it was told of. */
+		/* As any program reads data after a notification. */
 		for (unsigned at = shape->at; at < end; at++)
 			if (shared.bytes[at] != (uint8_t)round)
 				atomic_fetch_add(&shared.wrong, 1);

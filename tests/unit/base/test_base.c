@@ -26,7 +26,7 @@ enum {
 	AWAKE = 200 + 2000, /* rounds of a backoff before it sleeps */
 };
 
-/* Yields so far, and whether each gives the processor to somebody. */
+/* Yields so far, and whether each yield gives the processor to another thread. */
 static _Thread_local unsigned n_yields;
 static _Thread_local bool is_wanted;
 
@@ -144,7 +144,7 @@ START_TEST(below_is_even)
 		}
 		for (uint64_t i = 0; i < sizes[s]; i++)
 			chi += (counts[i] - expected) * (counts[i] - expected) / expected;
-		/* Chi-squared of up to 99 degrees of freedom; beyond that once in 10^5 runs. */
+		/* Chi-squared of up to 99 degrees of freedom; larger once in 10^5 runs. */
 		ck_assert_msg(
 			chi < 20 + 1.6 * (double)sizes[s], "%d: chi^2 is %f", (int)sizes[s], chi);
 	}
@@ -219,7 +219,7 @@ static double now_ms(void)
 	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* Enters first, and notes how many rounds the pollers had made by then. */
+/* Enters first, and records the rounds of the pollers so far. */
 static void *enter_first(void *arg)
 {
 	struct contest *contest = arg;
@@ -232,7 +232,7 @@ static void *enter_first(void *arg)
 	return NULL;
 }
 
-/* Each poller may have looked before the other announced itself: then it is in once more, and the
+/* Each poller may have checked before the other announced itself: then it is in once more, and the
  * round before that may not be counted yet. */
 START_TEST(guard_lets_in_first)
 {
@@ -259,7 +259,7 @@ START_TEST(guard_lets_in_first)
 			ck_assert_uint_le(contest.rounds_at_entry - before, 2 * POLLERS);
 		nanosleep(&pause, NULL);
 	}
-	/* And the pollers go on. */
+	/* And the pollers continue. */
 	before = atomic_load(&contest.rounds);
 	while (may_wait(limit_ns) && atomic_load(&contest.rounds) == before)
 		nanosleep(&pause, NULL);
@@ -271,7 +271,7 @@ START_TEST(guard_lets_in_first)
 }
 END_TEST
 
-/* Pollers wait as long as somebody is to be let in first, even if the mutex is free. */
+/* Pollers wait as long as another thread has precedence, even if the mutex is free. */
 START_TEST(guard_pollers_stand_back)
 {
 	struct contest contest = { .inside = 0 };
@@ -385,7 +385,7 @@ static unsigned yields_of_tests(unsigned tests)
 	return n_yields - before;
 }
 
-/* Tests that find nothing yield each time while others want the processor, else now and then. */
+/* Tests that find nothing yield each time while others need the processor, else sometimes. */
 START_TEST(backoff_tests)
 {
 	clock_stop();

@@ -54,7 +54,7 @@ START_TEST(flags_come_last)
 }
 END_TEST
 
-/* ThreadSanitizer puts signals off. */
+/* ThreadSanitizer delays signals. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define CAN_STEP 1
 #if defined(__has_feature)
@@ -93,7 +93,8 @@ static void look(int signal)
 	}
 }
 
-/* The trap flag, which signal handlers run without. Below the stack pointer is the caller's. */
+/* The trap flag, which is off in signal handlers. The memory below the stack pointer is the
+ * caller's. */
 static inline void step(bool on)
 {
 	if (on)
@@ -123,7 +124,7 @@ static void copy_stepped(uint8_t *to, size_t n)
 		stepped.torn, stepped.disordered);
 }
 
-/* Every size at every place of a line, whatever the processors are busy with. */
+/* Every size at every place of a line, whatever the load of the processors. */
 START_TEST(each_instruction)
 {
 	static _Alignas(128) uint8_t to[SIZES + 128];

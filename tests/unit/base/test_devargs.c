@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The interface that a port's text names, if its driver means one by that. */
+/* The interface in a port's text, if its driver uses one. */
 #include <check.h>
 #include <errno.h>
 

@@ -56,7 +56,7 @@ START_TEST(long_text_is_cut)
 }
 END_TEST
 
-/* Texts of others are quoted in messages, and those are shown on terminals. */
+/* Texts of others are quoted in messages, which are shown on terminals. */
 START_TEST(text_is_clean)
 {
 	struct line line = { .count = 0 };

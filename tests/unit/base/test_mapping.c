@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What kind of memory is mapped, as new kernels and as old ones say it. */
+/* The kind of mapped memory, as new kernels and old ones report it. */
 #include <check.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static bool is_old;
 static uintptr_t page;
 static char *memory;
 
-/* The test's linker puts this in the place of ioctl(). */
+/* The linker puts this in the place of ioctl(). */
 int __wrap_ioctl(int fd, unsigned long request, void *arg)
 {
 	if (!is_old)
@@ -33,7 +33,7 @@ int __wrap_ioctl(int fd, unsigned long request, void *arg)
 	return -1;
 }
 
-/* `n` pages, or those from `at` on. */
+/* Checks `n` pages, or those from `at` on. */
 static char *map(char *at, size_t n, int flags, int fd)
 {
 	char *addr = mmap(

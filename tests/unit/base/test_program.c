@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A test file leaves nothing behind, however it ends: it is run by another process of this program
- * (program_leaves, below), which starts processes and makes a folder. */
+/* A test file leaves nothing behind, however it ends. Another process of this program runs it
+ * (program_leaves, below): it starts processes and makes a folder. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@ START_TEST(leaves_nothing)
 	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
 	pid = run_leaves(row, ends[1]);
 	close(ends[1]);
-	/* All that it leaves is there by now. */
+	/* All that it leaves exists by now. */
 	ck_assert_int_eq(read(ends[0], folder, sizeof(folder)), sizeof(folder));
 	if (row->is_stopped)
 		ck_assert_int_eq(kill(pid, SIGTERM), 0);
@@ -121,7 +121,7 @@ TEST_MAIN(program_leaves)
 	Suite *suite;
 	TCase *tcase;
 
-	/* Not by itself. */
+	/* It does not end by itself. */
 	if (!getenv("FRL_TEST_LEAVES"))
 		return TEST_SKIPPED;
 	suite = suite_create("program_leaves");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lib/base/rights.c and closer.c: nothing that the other end of a Unix socket sends makes a call
- * sleep. A call that did would sleep for a day, which the limit of a test ends.
+ * lib/base/rights.c and closer.c: no message from the other end of a Unix socket makes a call
+ * sleep. A call that slept would sleep for a day, which the limit of a test ends.
  */
 #include "lib/base/rights.h"
 
@@ -80,7 +80,7 @@ START_LOOP_TEST(one_descriptor, 2)
 }
 END_TEST
 
-/* The kernel shows descriptors of a later message to a look that has filled its buffer. */
+/* The kernel shows descriptors of a later message to a peek that has filled its buffer. */
 START_LOOP_TEST(descriptor_behind_many_bytes, 2)
 {
 	int passed = -1;
@@ -100,7 +100,7 @@ START_LOOP_TEST(descriptor_behind_many_bytes, 2)
 }
 END_TEST
 
-/* How many there are, and whether one may come. */
+/* The number of descriptors, and whether one may come. */
 static const struct {
 	size_t n;
 	bool may;
@@ -141,7 +141,7 @@ START_LOOP_TEST(no_room_for_a_descriptor, 2)
 }
 END_TEST
 
-/* The kernel drops such a byte, with what came along, as it reads on. */
+/* The kernel drops such a byte, and its descriptors, on the next read. */
 START_LOOP_TEST(out_of_band, 2)
 {
 	int passed = -1;
@@ -159,7 +159,7 @@ START_LOOP_TEST(out_of_band, 2)
 }
 END_TEST
 
-/* It is no end of the connection for the kernel, but for us. */
+/* For the kernel it is no end of the connection; for us it is. */
 START_LOOP_TEST(empty_message_with_descriptor, 2)
 {
 	int passed = -1;
@@ -213,7 +213,7 @@ START_LOOP_TEST(signals_end_the_wait, 2)
 }
 END_TEST
 
-/* Those that never end do not keep others from being closed. */
+/* Closes that never end do not block others. */
 START_TEST(stuck_ones_are_passed)
 {
 	int ends[2], readers[STUCK];
@@ -236,6 +236,6 @@ END_TEST
 
 TEST_MAIN(rights)
 {
-	/* Some take all descriptors, or leave threads that close. */
+	/* Some use all descriptors, or leave threads that close. */
 	return run_suite_forked(all_tests(NULL, NULL));
 }

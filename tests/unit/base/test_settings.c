@@ -157,7 +157,7 @@ START_TEST(defaults)
 }
 END_TEST
 
-/* Of two errors the first is told, and good values beside them count. */
+/* The first of two errors is reported, and good values beside them count. */
 START_TEST(first_error)
 {
 	struct settings settings;
@@ -253,7 +253,7 @@ START_TEST(misspelt)
 }
 END_TEST
 
-/* What the process itself was started with, kept from the first call on. */
+/* The environment that the process was started with, kept from the first call on. */
 START_TEST(from_environment)
 {
 	const struct settings *settings;
@@ -291,7 +291,7 @@ static int what_is_read(void)
 		(settings_runtime_dir() ? FINDS_OWN_DAEMON : 0);
 }
 
-/* A program that has another user's rights takes nothing from the environment that could harm. */
+/* A program with another user's rights ignores harmful settings of the environment. */
 START_TEST(more_rights)
 {
 	int read;
@@ -310,7 +310,7 @@ END_TEST
 
 TEST_MAIN(settings)
 {
-	/* Nothing of Check's is freed, and with more rights the leak checker cannot look. */
+	/* Memory of Check is never freed, and with more rights the leak checker cannot run. */
 	if (argc > 1)
 		_exit(what_is_read());
 	return run_suite(all_tests(NULL, NULL));

@@ -155,7 +155,7 @@ START_TEST(too_much_is_refused)
 }
 END_TEST
 
-/* The peers' view: the pages are there as long as somebody holds the share, and as written. */
+/* The peers' view: the pages exist as long as a process holds the share, with the written bytes. */
 START_TEST(outlives_free_while_it_is_held)
 {
 	uint8_t *addr = share_alloc(page);
@@ -212,7 +212,7 @@ START_TEST(is_sealed)
 }
 END_TEST
 
-/* When the address may be somebody else's, that it was freed can be seen. */
+/* When the address may be another owner's, its free is visible. */
 START_TEST(freed_before_it_is_unmapped)
 {
 	void *addr = share_alloc(page);
@@ -223,7 +223,7 @@ START_TEST(freed_before_it_is_unmapped)
 }
 END_TEST
 
-/* The kernel's policy as the test wants it: '\0' for none that can be read. */
+/* The kernel's policy as the test sets it; '\0': it cannot be read. */
 static void set_policy(char policy)
 {
 	static char path[] = "/tmp/share-policy-XXXXXX";
@@ -246,7 +246,7 @@ static void forget_policy(void)
 	memfd_policy_file = "/proc/sys/vm/overcommit_memory";
 }
 
-/* Where the kernel does not promise what it may not have, all pages are there at once. */
+/* A kernel that does not overcommit provides all pages at once. */
 START_LOOP_TEST(reserved_where_accounting_is_strict, 4)
 {
 	static const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Threads of the library's own: no signals, and nothing of the caller changes. */
+/* Threads of the library's own: no signals, and the caller's state is unchanged. */
 #include "tests/fixtures/program.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Watching for memory that is unmapped: what is told of, for how long, and that nobody waits for
- * ever, whatever threads, signals and children do meanwhile. */
+/* Watching for memory that is unmapped: which events are reported, for how long, and that no call
+ * waits for ever, whatever threads, signals and children do meanwhile. */
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "lib/base/unmap_watch.h"
 #include "tests/fixtures/program.h"
 
-/* ThreadSanitizer knows no threads in the children of processes that have some. */
+/* ThreadSanitizer does not support threads in children of processes with threads. */
 #if defined(__SANITIZE_THREAD__)
 #define THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -92,7 +92,7 @@ static bool add(struct keeper *keeper)
 	return true;
 }
 
-/* Keeps `n` pages from `first` on, instead of what it kept. */
+/* Keeps `n` pages from `first` on, instead of the former range. */
 static int keep(struct keeper *keeper, char *first, size_t n)
 {
 	uintptr_t start = keeper->start, end = keeper->end;
@@ -138,7 +138,7 @@ static void finish(void)
 	munmap(memory, PAGES * page);
 }
 
-/* Waits for the child; false: it hangs, or has failed. */
+/* Waits for the child. Returns false if it hangs or has failed. */
 static bool ends_well(pid_t child)
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };
@@ -175,7 +175,7 @@ START_TEST(only_what_is_kept)
 	madvise(memory + 12 * page, page, MADV_DONTNEED);
 	ck_assert_int_eq(told(&one), 0);
 	ck_assert_int_eq(told(&two), 2);
-	/* It says that it needs them still, but nobody watches: nobody is told. */
+	/* The listener still needs them, but the watch has ended: there is no report. */
 	keep(&two, NULL, 0);
 	two.start = (uintptr_t)memory;
 	two.end = two.start + PAGES * page;
@@ -186,7 +186,7 @@ START_TEST(only_what_is_kept)
 }
 END_TEST
 
-/* What has moved is not watched at its new place, unless somebody keeps that. */
+/* Moved memory is not watched at its new place, unless a listener keeps that. */
 START_TEST(moved)
 {
 	struct keeper keeper;
@@ -212,7 +212,7 @@ START_TEST(moved)
 }
 END_TEST
 
-/* The old pages may be there a little longer than the message that they go. */
+/* The old pages may exist a little longer than the report about them. */
 START_TEST(given_back_a_moment_ago)
 {
 	struct keeper keeper;
@@ -348,8 +348,8 @@ static void *use_stack(void *arg)
 	return NULL;
 }
 
-/* The C library keeps stacks of threads that have ended, and unmaps some when others end: those of
- * the watch itself, too. */
+/* The C library keeps stacks of threads that have ended, and unmaps some when others end, those of
+ * the watch itself included. */
 START_LOOP_TEST(stacks_are_watched, 5)
 {
 	pthread_t threads[STACKS];
@@ -375,7 +375,7 @@ END_TEST
 
 /* ---- children */
 
-/* What the child has inherited it may remove, at any time. */
+/* The child may remove memory that it has inherited, at any time. */
 static bool use_in_child(struct keeper *inherited)
 {
 	struct keeper keeper;
@@ -419,7 +419,7 @@ START_TEST(child_watches_too)
 }
 END_TEST
 
-/* A child of which nobody knows keeps the descriptor: what was watched is not, in the end. */
+/* An unknown child keeps the descriptor: memory is unwatched in the end. */
 START_TEST(child_keeps_descriptor)
 {
 	struct keeper keeper;
