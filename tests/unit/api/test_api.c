@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public interface: arguments, objects, and what two connected ends do. */
+/* The public interface: arguments, objects, and the work of two connected ends. */
 #include "tests/fixtures/api_fixture.h"
 #include "tests/fixtures/program.h"
 
@@ -149,7 +149,7 @@ START_TEST(arguments)
 }
 END_TEST
 
-/* What is forgotten is told, and nothing is done. */
+/* A missing argument is reported, and nothing is done. */
 START_TEST(missing_queue_arguments)
 {
 	struct frl_srq_config config = { .max_wr = 1 };
@@ -223,7 +223,7 @@ START_TEST(missing_arguments)
 }
 END_TEST
 
-/* Which of posting is wrong, in words. */
+/* The texts for errors of posting. */
 START_TEST(bad_posts)
 {
 	struct frl_sge sge = { NULL, 16, 0 };
@@ -375,7 +375,7 @@ static const enum frl_wc_status failures[N_FAILURES][2] = {
 	[TARGET_GONE] = { FRL_WC_REM_OP_ERR, FRL_WC_LOC_PROT_ERR },
 };
 
-/* It says that its own operation failed (NAK 3, LOC_QP_OP_ERR) where others are more exact. */
+/* It reports that its own operation failed (NAK 3, LOC_QP_OP_ERR) where others are more exact. */
 static const enum frl_wc_status failures_of_rxe[N_FAILURES][2] = {
 	[TOO_SMALL] = { FRL_WC_REM_OP_ERR, FRL_WC_LOC_QP_OP_ERR },
 	[WRONG_RKEY] = { FRL_WC_REM_ACCESS_ERR, FRL_WC_WR_FLUSH_ERR },
@@ -383,7 +383,7 @@ static const enum frl_wc_status failures_of_rxe[N_FAILURES][2] = {
 	[TARGET_GONE] = { FRL_WC_REM_OP_ERR, FRL_WC_LOC_QP_OP_ERR },
 };
 
-/* What is posted behind two others leaves later than with the call. */
+/* A request that is posted behind two others leaves later than with the call. */
 static void post_behind(const struct frl_send_wr *wr)
 {
 	struct frl_send_wr nothing = *wr;

@@ -47,7 +47,8 @@ static struct frl_ah_attr way_to(const struct end *end, unsigned gid_index)
 	return attr;
 }
 
-/* From a to b and back by what the receive tells; over IPv4 and IPv6. Then within one device. */
+/* From a to b, and back by the address in the receive; over IPv4 and IPv6. Then within one
+ * device. */
 static void there_and_back(struct end *to, unsigned gid_index)
 {
 	struct frl_qp *from_qp = add_datagram_qp(&a, FRL_QPT_UD, QKEY);
@@ -193,7 +194,8 @@ START_TEST(bad_posts)
 }
 END_TEST
 
-/* Bit 31 of a request's Q_Key stands for the queue pair's own. The second time with counters. */
+/* Bit 31 of a request's Q_Key stands for the queue pair's own Q_Key. The second time with
+ * counters. */
 START_LOOP_TEST(qkeys, 2)
 {
 	struct frl_ah_attr attr;
@@ -273,7 +275,7 @@ START_TEST(management)
 }
 END_TEST
 
-/* Every member gets it: two of b, and one of the sender's device. */
+/* Every member receives it: two of b, and one of the sender's device. */
 START_LOOP_TEST(multicast, 2)
 {
 	const struct frl_ip *group = _i ? &v6_group : &v4_group;
@@ -327,7 +329,7 @@ START_LOOP_TEST(multicast, 2)
 }
 END_TEST
 
-/* What stands in front of a datagram comes from the network, or from nowhere. */
+/* The header before a datagram comes from the network, or from nowhere. */
 START_TEST(bad_headers)
 {
 	struct frl_wc wc = { .flags = FRL_WC_GRH };
@@ -342,7 +344,7 @@ START_TEST(bad_headers)
 	ok(frl_query_gid(a.device, 1, &own));
 	memcpy(ip, (uint8_t[]){ 0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 1, 2, 3 }, 16);
 	memcpy(ip + 16, own.ip.bytes + 12, 4);
-	/* A checksum that is wrong; none at all is what rxe sends to itself. */
+	/* A wrong checksum, and a missing one, as rxe sends to itself. */
 	ip[11] = 1;
 	refused(frl_ah_attr_from_wc(a.device, &wc, grh, &attr), -EINVAL, "IP header");
 	ip[11] = 0;
@@ -358,7 +360,7 @@ START_TEST(bad_headers)
 	refused(frl_ah_attr_from_wc(a.device, &wc, grh, &attr), -EINVAL, "FRL_WC_GRH");
 	wc.flags = FRL_WC_GRH;
 	wc.vlan = 5;
-	/* Hardware may not tell it, so it is no reason there. */
+	/* Hardware may not report it, so it is no reason there. */
 	if (test_port()) {
 		ok(frl_ah_attr_from_wc(a.device, &wc, grh, &attr));
 	} else {
@@ -371,7 +373,7 @@ START_TEST(bad_headers)
 	ck_assert(attr.sl == 3 && attr.sgid_index == 1 && attr.dgid.bytes[12] == 10 &&
 		attr.dgid.bytes[10] == 0xff);
 
-	/* Nobody writes what is before it, with hardware. */
+	/* With hardware nobody writes the bytes before it. */
 	memset(grh, 0x65, 20);
 	ok(frl_ah_attr_from_wc(a.device, &wc, grh, &attr));
 	ck_assert(attr.sgid_index == 1 && attr.dgid.bytes[12] == 10);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public interface over a network port behind which there is nobody: addresses, and waiting. */
+/* The public interface over a network port without any peer: addresses, and waiting. */
 #include "lib/device/soft.h"
 
 #include "tests/fixtures/api_fixture.h"
@@ -59,7 +59,7 @@ START_TEST(addresses)
 }
 END_TEST
 
-/* The peer's endpoint, with another address and MAC (lib/api/connect/endpoint.c). */
+/* The peer's endpoint with another address and MAC: see lib/api/connect/endpoint.c. */
 static struct frl_endpoint peer(uint8_t third, uint8_t fourth, bool has_mac)
 {
 	struct frl_endpoint endpoint = a.mine;
@@ -78,7 +78,7 @@ static int give_up(void *arg)
 	return -ECANCELED;
 }
 
-/* A peer in the subnet tells its MAC; whom ARP must find is waited for. */
+/* A peer in the subnet sends its MAC; an address that ARP must find is waited for. */
 START_TEST(connecting)
 {
 	struct frl_connect_config config;
@@ -118,7 +118,7 @@ START_TEST(connecting)
 }
 END_TEST
 
-/* On its VLAN the peer is reached from the address that is there. */
+/* On its VLAN the peer is reached from the address on that VLAN. */
 START_TEST(connecting_on_a_vlan)
 {
 	struct frl_endpoint remote;
@@ -191,7 +191,7 @@ static void *fail_while_it_asks(void *arg)
 	return NULL;
 }
 
-/* Whoever waits for an answer and is overtaken by another change does not keep asking. */
+/* A caller that waits for an answer and is overtaken by another change stops asking. */
 START_TEST(overtaken)
 {
 	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1 };
@@ -216,7 +216,8 @@ START_TEST(overtaken)
 }
 END_TEST
 
-/* A datagram to the device itself, on a VLAN: the receive says so, and the answer goes there. */
+/* A datagram to the device itself, on a VLAN: the receive has the VLAN, and the answer goes
+ * there. */
 START_TEST(datagram_on_a_vlan)
 {
 	struct frl_ah_attr attr = { .sgid_index = VLAN_GID, .sl = 5 }, back;

@@ -103,12 +103,12 @@ START_TEST(notify)
 	fd = frl_comp_channel_fd(channel);
 	for (uint64_t i = 0; i < 6; i++)
 		post_recv(i, 0, 64, false);
-	/* Nobody asked. */
+	/* No event was requested. */
 	send_one(10, 0);
 	drain(0, 1);
 	ck_assert(!readable(fd));
 	ck_assert_int_eq(cq_event(0), -EAGAIN);
-	/* Once asked, told once. */
+	/* One event for one request. */
 	ok(frl_req_notify_cq(b.cq, false));
 	ck_assert_int_eq(cq_event(SHORT_MS), -EAGAIN);
 	send_one(11, 0);
@@ -117,7 +117,7 @@ START_TEST(notify)
 	ck_assert(!readable(fd));
 	ck_assert_int_eq(cq_event(SHORT_MS), -EAGAIN);
 	drain(1, 2);
-	/* Solicited: only what is flagged so. */
+	/* Solicited: only completions with the flag. */
 	ok(frl_req_notify_cq(b.cq, true));
 	send_one(13, 0);
 	drain(3, 1);
@@ -125,7 +125,7 @@ START_TEST(notify)
 	send_one(14, FRL_SEND_SOLICITED);
 	ck_assert_int_eq(cq_event(HANG_MS), 0);
 	drain(4, 1);
-	/* Asking for all is the stronger wish. */
+	/* A request for all events overrides one for solicited events. */
 	ok(frl_req_notify_cq(b.cq, false));
 	ok(frl_req_notify_cq(b.cq, true));
 	send_one(15, 0);
@@ -134,7 +134,7 @@ START_TEST(notify)
 }
 END_TEST
 
-/* Flushed requests are news for who asked for solicited ones, too. */
+/* Flushed requests raise an event for waiters for solicited ones, too. */
 START_TEST(errors_are_solicited)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
@@ -150,7 +150,7 @@ START_TEST(errors_are_solicited)
 }
 END_TEST
 
-/* What is destroyed is not heard of any more, and leaves no readable descriptor. */
+/* A destroyed object raises no more events, and leaves no readable descriptor. */
 START_TEST(events_go_with_their_queue)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
@@ -171,7 +171,7 @@ START_TEST(events_go_with_their_queue)
 }
 END_TEST
 
-/* Ask, poll once more, sleep: nothing is lost, and whoever sleeps is woken. */
+/* Request, poll once more, sleep: nothing is lost, and the sleeper is woken. */
 static void *answer(void *arg)
 {
 	struct frl_sge sge = { b.memory, 64, frl_mr_lkey(b.mr) };
@@ -232,7 +232,7 @@ START_TEST(ping_pong)
 }
 END_TEST
 
-/* Several threads fetch from one channel: each event is somebody's, once. */
+/* Several threads fetch from one channel: each event goes to one of them, once. */
 static atomic_int fetched;
 
 static void *fetch(void *arg)
@@ -273,7 +273,7 @@ START_TEST(many_fetchers)
 }
 END_TEST
 
-/* Takes the event of b that must be the next one. */
+/* Takes the event of b, which must be the next one. */
 static struct frl_async_event async(enum frl_event_type type)
 {
 	struct frl_async_event event = { 0 };
@@ -310,7 +310,7 @@ START_TEST(waiting)
 }
 END_TEST
 
-/* The queue pair that is connected by hand stays in RTR: what arrives there is told once. */
+/* The queue pair that is connected by hand stays in RTR: an arrival there raises one event. */
 START_TEST(established)
 {
 	struct frl_qp_attr attr, own, reset = { .state = FRL_QPS_RESET };
@@ -381,7 +381,7 @@ START_TEST(drained)
 	ck_assert(attr.state == FRL_QPS_SQD && !attr.sq_draining);
 	attr.state = FRL_QPS_RTS;
 	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
-	/* rxe does not look for what was posted meanwhile until there is more. */
+	/* rxe ignores requests that were posted meanwhile until more are posted. */
 	wr.wr_id = 3;
 	if (is_rxe())
 		post_on(b.qp, &wr);
@@ -474,7 +474,7 @@ START_TEST(overrun)
 		frl_progress(b.device);
 	}
 	ck_assert_ptr_eq(async(FRL_EVENT_CQ_ERR).cq, small);
-	/* First what fitted. */
+	/* First the requests that fitted. */
 	ck_assert(test_port() || frl_poll_cq(small, 0, NULL) == 0);
 	ck_assert_int_eq(frl_poll_cq(small, 1, &wc), 1);
 	ck_assert_int_eq(wc.wr_id, 1);
@@ -488,7 +488,7 @@ START_TEST(overrun)
 }
 END_TEST
 
-/* What the peer may not do, when no receive request can tell. */
+/* A forbidden request of the peer, when no receive request can report it. */
 START_LOOP_TEST(refusals, 2)
 {
 	struct frl_sge sge;
@@ -512,7 +512,7 @@ START_LOOP_TEST(refusals, 2)
 }
 END_TEST
 
-/* Somebody sleeps until it happens. */
+/* A thread sleeps until it happens. */
 static void *await(void *arg)
 {
 	struct frl_async_event event = { 0 };
@@ -552,7 +552,7 @@ START_TEST(names)
 	ck_assert_str_eq(frl_qp_state_str(FRL_QPS_SQE), "SQE");
 	for (int status = 0; status <= 21; status++)
 		ck_assert(*frl_wc_status_str((enum frl_wc_status)status));
-	/* A peer that is stopped: the setting that makes others wait for it is named. */
+	/* A peer that is stopped: the log names the setting that makes others wait for it. */
 	ck_assert_ptr_nonnull(strstr(frl_wc_status_str(FRL_WC_RETRY_EXC_ERR), "FRL_ACK_TIMEOUT"));
 }
 END_TEST

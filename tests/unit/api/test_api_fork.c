@@ -48,7 +48,7 @@ static void child_is_well(pid_t pid)
 	ck_assert_msg(status == 0, "the child ended with status %#x", (unsigned)status);
 }
 
-/* Ends of the child's own, beside the parent's, which it lets alone. */
+/* Ends of the child's own, beside the parent's, which it does not touch. */
 static void live_as_child(bool shared)
 {
 	start(shared, FRL_PROGRESS_THREAD);
@@ -57,8 +57,8 @@ static void live_as_child(bool shared)
 	_exit(0);
 }
 
-/* The parent has opened nothing yet, or has a link in use, by copies or by memory that both ends
- * read. It goes on with it while the child lives, and after that. */
+/* The parent has opened nothing yet, or uses a link, by copies or by memory that both ends read. It
+ * continues while the child lives, and after that. */
 START_LOOP_TEST(child_opens_devices, 4)
 {
 	bool shared = _i & 1, has_link = _i & 2;
@@ -115,8 +115,8 @@ static void *make_links(void *arg)
 	return NULL;
 }
 
-/* Whatever other threads are about: all locks are free in the child, and no fork waits for a lock
- * whose owner waits for the fork. */
+/* Whatever other threads do: all locks are free in the child, and no fork waits for a lock whose
+ * owner waits for the fork. */
 START_TEST(forks_while_links_are_made)
 {
 	struct frl_device_config config;
@@ -141,8 +141,7 @@ START_TEST(forks_while_links_are_made)
 }
 END_TEST
 
-/* What the child finds of its parent's: links that are down. It takes none of the parent's frames
- * and sends none. */
+/* The child finds its parent's links down. It takes none of the parent's frames and sends none. */
 START_TEST(parents_link_in_child)
 {
 	struct frl_sge sge;
@@ -199,7 +198,7 @@ static void connect_fork_and_die(const struct pipes *pipes)
 	must_read(pipes->to[0], &b.theirs, sizeof(b.theirs));
 	connect_end(&b);
 	ok(b.rc);
-	/* The other end may be on its way still. */
+	/* The other end may still be on its way. */
 	must_read(pipes->to[0], &byte, 1);
 	if (start_child() == 0)
 		(void)!read(pipes->keep[0], &byte, 1);

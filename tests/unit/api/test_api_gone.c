@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers and queue pairs that go away: nobody waits for ever, and nothing is used up. */
+/* Peers and queue pairs that go away: no call waits for ever, and no resource leaks. */
 #include "tests/fixtures/api_fixture.h"
 #include "tests/fixtures/patience.h"
 #include "tests/fixtures/program.h"
@@ -18,13 +18,13 @@ static void post_one(struct end *end, uint32_t length)
 	ck_assert_int_eq(frl_post_send(end->qp, &wr, 1, NULL), 1);
 }
 
-/* Software says that it has no such queue pair any more; hardware keeps silent. */
+/* Software answers that the queue pair does not exist any more; hardware stays silent. */
 static enum frl_wc_status no_answer(void)
 {
 	return test_port() ? FRL_WC_RETRY_EXC_ERR : FRL_WC_REM_OP_ERR;
 }
 
-/* The link lives, and with it the wait for an answer: one must come. */
+/* The link lives, and so does the wait for an answer: one must come. */
 START_LOOP_TEST(send_to_a_destroyed_queue_pair, 2)
 {
 	start(_i, FRL_PROGRESS_INLINE);
@@ -61,7 +61,7 @@ START_TEST(many_peers)
 }
 END_TEST
 
-/* What was acknowledged before the peer went is a success, however late one looks. */
+/* A request that was acknowledged before the peer went is a success, however late it is polled. */
 START_LOOP_TEST(last_message_before_closing, 2)
 {
 	struct frl_sge sge;
@@ -139,7 +139,7 @@ static void post_request(struct frl_qp *qp, enum frl_wr_opcode opcode)
 	post_on(qp, &wr);
 }
 
-/* Some have to be sent again first, when the ACK timer fires. */
+/* Some must be sent again first, when the ACK timer fires. */
 static void expect_on(struct frl_qp *qp, enum frl_wc_status status)
 {
 	uint64_t hang_ns = hang_limit_ns();
@@ -195,7 +195,7 @@ START_LOOP_TEST(send_to_a_reset_queue_pair, ROWS(requests))
 }
 END_TEST
 
-/* The new connection stays as it is. */
+/* The new connection is unaffected. */
 START_LOOP_TEST(send_to_a_queue_pair_connected_anew, ROWS(requests))
 {
 	struct frl_qp *old;
@@ -212,7 +212,7 @@ START_LOOP_TEST(send_to_a_queue_pair_connected_anew, ROWS(requests))
 }
 END_TEST
 
-/* However many others have ended since, here and there. */
+/* However many others have ended since, at both ends. */
 START_TEST(send_to_a_queue_pair_that_went_long_ago)
 {
 	enum { OTHERS = 300 };
@@ -279,8 +279,8 @@ END_TEST
 
 /* ---- queue pairs that fail while another thread posts */
 
-/* Bad requests are refused, with a reason that names the state, until the thread of the device has
- * put the queue pair into ERR: there they are flushed. */
+/* Bad requests are refused, with a reason that names the state, until the device's thread has put
+ * the queue pair into ERR: there they are flushed. */
 static void *post_until_it_failed(void *arg)
 {
 	struct frl_send_wr send = { .opcode = FRL_WR_SEND, .n_sge = -1 };
@@ -351,7 +351,7 @@ static void connect_another(struct frl_qp *fillers[APART])
 	connect_both();
 }
 
-/* The payload that a queue pair has under way stays valid when another one is destroyed. */
+/* Payload that a queue pair has in flight stays valid when another one is destroyed. */
 START_TEST(others_keep_their_payload)
 {
 	struct frl_qp *mine, *theirs, *fillers[APART], *other;

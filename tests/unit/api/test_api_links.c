@@ -10,7 +10,7 @@ enum {
 	FEW = 5,
 };
 
-/* Of `a`, the middle of a star. */
+/* The peers of `a`, the middle of a star. */
 static struct end peers[PEERS];
 
 static void setup(void)
@@ -48,7 +48,7 @@ static void start_connecting(struct end *peer, int timeout_ms)
 	a.rc = peer->rc = -EAGAIN;
 }
 
-/* Asks both ends. -EAGAIN: not yet. */
+/* Asks both ends. Returns -EAGAIN: not yet. */
 static int test_connecting(struct end *peer)
 {
 	if (a.rc == -EAGAIN)
@@ -76,7 +76,7 @@ static int connect_to(struct end *peer, int timeout_ms)
 	return end_connecting(peer);
 }
 
-/* The link of a peer that has gone is there a moment longer. */
+/* The link of a peer that has gone exists a moment longer. */
 static int connect_until_there_is_room(struct end *peer)
 {
 	int rc;
@@ -116,7 +116,7 @@ static void exchange(struct end *peer)
 	write_to(peer);
 }
 
-/* A link that nothing uses is there for the next queue pair. */
+/* An unused link is kept for the next queue pair. */
 START_TEST(one_after_the_other)
 {
 	for (int i = 0; i < 2 * PEERS; i++)
@@ -145,7 +145,7 @@ START_TEST(at_the_same_time)
 }
 END_TEST
 
-/* All that a device can have: the next one is refused, until a peer has gone. */
+/* All links that a device can have: the next one is refused, until a peer has gone. */
 START_TEST(too_many)
 {
 	local_max_links = FEW;

@@ -34,7 +34,7 @@ START_LOOP_TEST(device, ROWS(defaults))
 }
 END_TEST
 
-/* Of two devices: those of different ones agree on the lower. */
+/* For two devices: different ones agree on the lower MTU. */
 static const struct {
 	uint32_t a, b, both;
 } pairs[] = {
@@ -72,7 +72,7 @@ static void transfer(enum frl_wr_opcode opcode, uint64_t wr_id)
 			(LENGTH + path_mtu_of(&a) - 1) / path_mtu_of(&a));
 }
 
-/* In memory that the peer reads in place, and in other, of which packets are copies. */
+/* In memory that the peer reads in place, and in other memory, whose packets are copies. */
 START_LOOP_TEST(transfers, 2 * ROWS(pairs))
 {
 	bool shared = _i & 1;
@@ -90,8 +90,8 @@ START_LOOP_TEST(transfers, 2 * ROWS(pairs))
 }
 END_TEST
 
-/* A datagram longer than what the peer's device takes is lost, and nothing but that: the next one,
- * and what is connected over the same link, arrive. */
+/* A datagram longer than the peer's device takes is lost, and nothing else: the next one, and
+ * connections over the same link, arrive. */
 START_LOOP_TEST(datagrams, 2)
 {
 	const bool fits = _i;
@@ -137,7 +137,7 @@ START_LOOP_TEST(datagrams, 2)
 }
 END_TEST
 
-/* By hand, over a link that there is: packets that the other end takes, or none. */
+/* By hand, over an existing link: packets that the other end takes, or none. */
 START_TEST(by_hand)
 {
 	const uint32_t init = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is done with the call, and need not be asked for by another one. */
+/* Work that is done within the call and needs no further call. */
 #include "tests/fixtures/api_fixture.h"
 #include "tests/fixtures/program.h"
 #include "tests/fixtures/stopped_clock.h"
@@ -49,8 +49,8 @@ static void expect_alone(struct end *end, uint64_t wr_id)
 	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
 }
 
-/* The sender does nothing else before its message arrives; nor does the receiver, who has it,
- * before the sender hears of that. */
+/* The sender makes no further call before its message arrives. The receiver, which has it, makes
+ * none before the sender gets the acknowledgement. */
 START_TEST(message_and_answer)
 {
 	start(false, FRL_PROGRESS_INLINE);
@@ -61,7 +61,7 @@ START_TEST(message_and_answer)
 }
 END_TEST
 
-/* A queue pair of `a` that has failed, with a queue of its own: what is posted to it completes. */
+/* A queue pair of `a` that has failed, with a queue of its own: requests posted to it complete. */
 static struct frl_qp *add_failed_qp(struct frl_cq **ret_cq)
 {
 	const struct frl_qp_attr init = { .state = FRL_QPS_INIT, .port_num = 1 };
@@ -87,7 +87,7 @@ static void take_own(struct frl_qp *qp, struct frl_cq *cq)
 	ck_assert_int_eq(wc.status, FRL_WC_WR_FLUSH_ERR);
 }
 
-/* One that makes completions of his own all the time drives the device all the same. */
+/* An application that makes completions of its own all the time still drives the device. */
 START_TEST(never_empty_queue)
 {
 	struct frl_cq *cq;
@@ -142,8 +142,8 @@ static uint64_t timeouts_of(const struct end *end)
 	return stats.timeouts;
 }
 
-/* Nothing comes, and time passes: one poll long after is enough to see it, and one of many that
- * are in no hurry to look at the clock does. */
+/* Nothing arrives, and time passes: one poll long after is enough to notice, and so is one of many
+ * polls that rarely read the clock. */
 START_TEST(nothing_but_time)
 {
 	struct frl_wc wc;
@@ -167,8 +167,8 @@ START_TEST(nothing_but_time)
 }
 END_TEST
 
-/* Of messages that nobody asked about the last one tells, however many are posted, and one at a
- * time or together. */
+/* The last one of several unsignaled messages requests the acknowledgement, however many are
+ * posted, and one at a time or together. */
 START_TEST(unsignaled_messages)
 {
 	struct frl_sge sge;
@@ -198,7 +198,7 @@ START_TEST(unsignaled_messages)
 		ck_assert_uint_eq(wc.wr_id, (unsigned)n - 1);
 		ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
 	}
-	/* Nothing is left that would have to wait for a timer. */
+	/* Nothing is left that would wait for a timer. */
 	ck_assert_int_eq(frl_poll_cq(a.cq, 1, &wc), 0);
 	for (int k = 0; k < DEPTH; k++)
 		wr[k].flags = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public interface: who waits for long sleeps, and is woken by what he waits for. Here nothing
- * else ends a sleep: where a device would look by itself after a while, it does not, and a wake-up
- * that got lost ends the test.
+ * The public interface: a thread that waits for long sleeps, and its event wakes it. Nothing else
+ * ends a sleep here: devices do not check by themselves after a while, so a lost wake-up hangs the
+ * test.
  */
 /* Before the fixture's `a` and `b`. */
 #include "lib/device/device.h"
@@ -54,8 +54,8 @@ static void sleep_ms(long ms)
 	nanosleep(&time, NULL);
 }
 
-/* The net ends it, not the engine's deadline. A thread that was held up may take one for the
- * other; then that sleep is as in real life. */
+/* The net ends it, not the engine's deadline. A thread that was held up may take one for the other;
+ * then that sleep is as in real life. */
 static bool is_by_net(const struct timespec *timeout)
 {
 	return timeout && timeout->tv_sec == 0 && timeout->tv_nsec <= NET_NS &&
@@ -182,7 +182,7 @@ START_TEST(message)
 }
 END_TEST
 
-/* Each message wakes one of them, whoever it is that sleeps and whoever just looks now and then. */
+/* Each message wakes one of them, whichever of them sleep and whichever only poll sometimes. */
 START_TEST(crowd)
 {
 	struct waiter waiters[CROWD];
@@ -268,7 +268,7 @@ START_TEST(two_queues)
 }
 END_TEST
 
-/* A completion that another thread has made, with nothing from outside. */
+/* A completion that another thread has made, without any outside event. */
 START_TEST(other_thread)
 {
 	const struct frl_qp_attr failed = { .state = FRL_QPS_ERR };
@@ -283,8 +283,8 @@ START_TEST(other_thread)
 }
 END_TEST
 
-/* What another thread posts, and has not sent with the call, leaves without its doing more: it does
- * not even look, since who leaves a device wakes whoever has to do something. */
+/* A request that another thread posts, and does not send with the call, is sent without a further
+ * call of that thread: leaving a device wakes a thread that has work. */
 START_TEST(posted)
 {
 	struct waiter waiter;
@@ -325,7 +325,7 @@ static void *connect_a_to_be_slow(void *arg)
 	return NULL;
 }
 
-/* The receiver is not ready, and says for how long: then it is tried again. */
+/* The receiver is not ready, and gives a time: then the request is sent again. */
 START_TEST(deadline)
 {
 	uint64_t limit_ns = hang_limit_ns();
@@ -354,7 +354,7 @@ START_TEST(deadline)
 }
 END_TEST
 
-/* The peer goes while everybody sleeps, and takes the link along. */
+/* The peer goes while all threads sleep, and its link with it. */
 START_TEST(peer_goes)
 {
 	struct waiter waiter;
@@ -368,7 +368,7 @@ START_TEST(peer_goes)
 }
 END_TEST
 
-/* A progress thread sleeps, does its work, and ends when it is told to. */
+/* A progress thread sleeps, does its work, and ends when it is stopped. */
 START_TEST(progress_thread)
 {
 	struct frl_wc wc;
@@ -379,7 +379,7 @@ START_TEST(progress_thread)
 	receive_at(&b, 1);
 	await_sleepers(1);
 	send_from(&a, 2);
-	/* Which is acknowledged by the thread alone. */
+	/* The thread alone acknowledges it. */
 	ck_assert_int_eq(frl_cq_wait(a.cq, 1, &wc, HANG_MS), 1);
 	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
 	expect(&b, 1, FRL_WC_SUCCESS);
@@ -400,7 +400,8 @@ static void *event_main(void *arg)
 	return NULL;
 }
 
-/* Who waits for the event does not need the progress thread, which is held in every other round. */
+/* The waiter for the event does not need the progress thread, which is held in every other
+ * round. */
 START_TEST(event)
 {
 	int rc = -1, woken_before;
@@ -460,8 +461,8 @@ static void *sleep_main(void *arg)
 	return NULL;
 }
 
-/* When another thread was faster the wake-up was not in vain, and the next sleep need not be one by
- * the clock. */
+/* If another thread was faster the wake-up was still needed, and the next sleep has no time
+ * limit. */
 START_TEST(served_by_another)
 {
 	struct awaited awaited = { .until_ns = UINT64_MAX };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public interface: what connected queue pairs can do beyond SEND and WRITE. */
+/* The public interface: operations of connected queue pairs beyond SEND and WRITE. */
 #include "tests/fixtures/api_fixture.h"
 #include "tests/fixtures/program.h"
 
@@ -18,7 +18,7 @@ static void store(uint8_t *at, uint64_t value)
 	memcpy(at, &value, sizeof(value));
 }
 
-/* Two queue pairs of `a`, the second as a.qp's peer; b is not there. */
+/* Two queue pairs of `a`, the second as a.qp's peer; b does not exist. */
 static struct frl_qp *start_loop(enum frl_qp_type type)
 {
 	struct frl_endpoint first, second;
@@ -95,7 +95,7 @@ START_LOOP_TEST(read_and_atomics, 2)
 }
 END_TEST
 
-/* More READs than may be outstanding, a fence, and the order of what comes out. */
+/* More READs than may be outstanding, a fence, and the order of the results. */
 START_TEST(many_reads)
 {
 	struct frl_send_wr wr;
@@ -200,7 +200,7 @@ START_TEST(unreliable)
 	wc = expect(&b, 1, FRL_WC_SUCCESS);
 	ck_assert_uint_eq(wc.imm_data, 0xabcd);
 	ck_assert_int_eq(memcmp(a.memory, b.memory, MESSAGE), 0);
-	/* No receive: nobody complains. */
+	/* No receive: no error. */
 	post_send(&wr);
 	expect(&a, 2, FRL_WC_SUCCESS);
 }
@@ -416,7 +416,7 @@ START_TEST(limits)
 }
 END_TEST
 
-/* As many as it says, and then no more; a.qp and a.mr are some of them. */
+/* As many as it reports, and then no more; a.qp and a.mr are some of them. */
 START_TEST(full)
 {
 	struct frl_qp_config config = { .max_send_wr = 1 };

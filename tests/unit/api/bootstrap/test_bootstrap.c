@@ -80,8 +80,8 @@ END_TEST
 
 enum { MAILS = 200, WRITERS = 3 };
 
-/* What a rank has got of each other one: the number of the next mail; more: they were not in turn.
- */
+/* The mail that a rank got from each other one: the number of the next mail; a larger one: they
+ * were out of order. */
 struct letters {
 	_Atomic int next[WRITERS];
 };
@@ -98,8 +98,8 @@ static void take_letter(void *arg, int rank, const void *data, size_t size)
 		letters->next[rank] = 2 * MAILS;
 }
 
-/* Ranks of one process have one connection; rank 2 is a process of its own, which sends back to
- * rank 0 whatever it gets. */
+/* Ranks of one process share one connection. Rank 2 is a process of its own, which sends its mail
+ * back to rank 0. */
 static void send_back(void *arg, int rank, const void *data, size_t size)
 {
 	struct frl_bootstrap *bootstrap = arg;
@@ -171,7 +171,7 @@ START_TEST(death_is_told_to_all)
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 is gone: process"));
 	ck_assert_int_eq(first.allgather(first.ctx, &mine, 1, all), -ECONNRESET);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "rank 1 is gone"));
-	/* Who joins later learns it too. */
+	/* A rank that joins later is notified, too. */
 	last = join(2, 3);
 	gone = -5;
 	ck_assert_int_eq(wait_for_check(&last, &gone), -ECONNRESET);
@@ -350,7 +350,7 @@ static void count_said(enum frl_log_level level, const char *line, void *arg)
 		n_said++;
 }
 
-/* Who waits for a rank that does not come says so, and whom it waits for. */
+/* A rank that waits for another one reports it by its number. */
 START_TEST(a_long_wait_is_said)
 {
 	static char missing[] = "job test: waiting for rank 1, 2 of 3: all need the same user";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank whose daemon, or the one that keeps the job, goes away: what it says when it comes back,
- * when it goes on, what it gives again. The daemon is the test.
+ * A rank whose daemon, or the one that keeps the job, goes away: its messages when it is back, when
+ * it continues, and the data that it sends again. The daemon is the test.
  */
 #include <check.h>
 #include <errno.h>
@@ -21,7 +21,7 @@ static struct fake_daemon fake;
 static struct frl_bootstrap rank;
 static uint8_t id[UUID_SIZE];
 
-/* One call of the library's at a time, in a thread: the test is the daemon meanwhile. */
+/* One call of the library at a time, in a thread: the test is the daemon meanwhile. */
 static struct call {
 	pthread_t thread;
 	int number, rc;
@@ -141,7 +141,7 @@ static void say_met(void)
 	say(CTL__GROUP_EVENT_KIND__GROUP_MET, 0, 0);
 }
 
-/* The other rank's. */
+/* Of the other rank. */
 static void say_piece(uint32_t round, uint8_t byte, size_t size)
 {
 	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;
@@ -191,7 +191,7 @@ static void leave(void)
 	free(call.all);
 }
 
-/* Round `round` is begun, with bytes 0x10 and on. */
+/* Round `round` has begun, with bytes 0x10 and on. */
 static void gather(uint32_t round, size_t size)
 {
 	free(call.mine);
@@ -220,7 +220,7 @@ static void whole_round(uint32_t round)
 	expect_gathered(round);
 }
 
-/* _i: the daemon of this host dies, or says that the other one has. */
+/* _i: the daemon of this host dies, or reports that the other one has. */
 static void break_off(int how)
 {
 	if (how == 0) {
@@ -245,12 +245,13 @@ START_LOOP_TEST(in_the_middle_of_an_allgather, 2)
 	fake_expect_silence(&fake);
 	say(CTL__GROUP_EVENT_KIND__GROUP_AGAIN, 0, 1);
 	expect_piece(0, 0x10, 3);
-	/* Whatever comes twice counts once. */
+	/* A repeated message counts once. */
 	say_piece(0, 0x20, 3);
 	say_piece(0, 0x66, 3);
 	expect_gathered(0);
 	say_piece(0, 0x66, 3);
-	/* Others may lack it still; and before they can tell it may have begun the next. */
+	/* Others may lack it still, and this rank may have begun the next round before they say
+	 * so. */
 	say(CTL__GROUP_EVENT_KIND__GROUP_AGAIN, 0, 1);
 	expect_piece(0, 0x10, 3);
 	gather(1, 3);
@@ -264,7 +265,7 @@ START_LOOP_TEST(in_the_middle_of_an_allgather, 2)
 	expect_piece(1, 0x11, 3);
 	say_piece(1, 0x21, 3);
 	expect_gathered(1);
-	/* Who has given this has had the one before. */
+	/* A rank that has given this piece has received the one before. */
 	say(CTL__GROUP_EVENT_KIND__GROUP_AGAIN, 0, 2);
 	expect_piece(0, 0, 0);
 	expect_piece(1, 0x11, 3);
@@ -331,7 +332,7 @@ START_LOOP_TEST(others_that_do_not_come_back, 2)
 }
 END_TEST
 
-/* Its last piece may be wanted. */
+/* Others may request its last piece. */
 START_LOOP_TEST(who_leaves_waits_for_the_others, 2)
 {
 	join_as(0);

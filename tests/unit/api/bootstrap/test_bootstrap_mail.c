@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Mail of a rank, and why it gives up, with a daemon that says what the test wants. */
+/* Mail of a rank, and the reason why it gives up, with a daemon that the test controls. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -125,7 +125,7 @@ static void send_event(Ctl__GroupEventKind kind, uint32_t rank)
 	fake_write(&fake, &envelope);
 }
 
-/* All that was sent before has been taken, when it knows that this rank has left. */
+/* All earlier mail has been delivered when it is notified that this rank has left. */
 static void wait_until_taken(uint32_t marker)
 {
 	send_event(CTL__GROUP_EVENT_KIND__GROUP_LEFT, marker);
@@ -176,7 +176,7 @@ static void receive(void *arg, int rank, const void *data, size_t size)
 {
 	struct inbox *inbox = arg;
 
-	/* Of a flood of empty mail only the first is written down. */
+	/* Only the first of a flood of empty mail is recorded. */
 	if (size < 100 && (size > 0 || inbox->count < 100))
 		inbox->length += (size_t)snprintf(inbox->text + inbox->length,
 			sizeof(inbox->text) - inbox->length, "%d:%.*s,", rank, (int)size,
@@ -241,7 +241,7 @@ START_TEST(receives_and_answers)
 	expect_mail(0, "answer");
 	expect_mail(2, "answer");
 	expect_mail(0, "answer");
-	/* Nobody sends that. */
+	/* No rank sends that. */
 	send_text(RANK, "of oneself");
 	send_text(RANKS, "of nobody");
 	member[0] ^= 1;
@@ -274,7 +274,7 @@ START_TEST(keeps_what_nobody_receives)
 	wait_mail(&second, 1);
 	ck_assert_str_eq(second.text, "2:d,");
 	ck_assert_uint_eq(inbox.count, 3);
-	/* What is left over goes with the bootstrap. */
+	/* Undelivered mail goes with the bootstrap. */
 	bootstrap.set_receiver(bootstrap.ctx, NULL, NULL);
 	send_text(2, "e");
 	wait_until_taken(0);
@@ -282,7 +282,7 @@ START_TEST(keeps_what_nobody_receives)
 }
 END_TEST
 
-/* Who is flooded before it has a receiver gets the first of it. */
+/* A rank that is flooded before it has a receiver gets the first mail. */
 START_LOOP_TEST(keeps_no_more_than_it_should, 2)
 {
 	uint8_t full[FRL_MAIL_MAX] = { 1 };
@@ -329,7 +329,7 @@ static bool has_receiver(void)
 	return has;
 }
 
-/* The state of a thread of this process, as ps(1) has it; 'X': there is none. */
+/* The state of a thread of this process, as in ps(1); 'X': there is none. */
 static char thread_state(int id)
 {
 	char path[64], state = 'X';
@@ -360,14 +360,14 @@ START_TEST(waits_for_the_receiver_to_return)
 	send_text(0, "a");
 	wait_mail(&inbox, 1);
 	pthread_create(&thread, NULL, set_none, NULL);
-	/* It takes the receiver away, and then either sleeps until that returns, or ends. */
+	/* It removes the receiver, and then either sleeps until that returns, or ends. */
 	while (has_receiver())
 		usleep(100);
 	while (!strchr("SXZ", thread_state(setter)))
 		usleep(100);
 	sem_getvalue(&has_set, &value);
 	ck_assert_int_eq(value, 0);
-	/* Others post all the while. */
+	/* Other threads post all the time. */
 	ck_assert_int_eq(post(0, "busy"), 0);
 	sem_post(&until);
 	sem_wait(&has_set);
@@ -399,7 +399,7 @@ START_TEST(a_receiver_sets_the_next_one)
 }
 END_TEST
 
-/* It would never get any, so it does not begin; the daemon hears that it has given up. */
+/* It would never receive any, so it does not begin; the daemon is notified that it has given up. */
 START_TEST(an_old_daemon_carries_none)
 {
 	pthread_t thread;
@@ -445,7 +445,7 @@ START_TEST(nothing_for_the_dead)
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "said by the test"));
 	ck_assert_int_eq(bootstrap.check(bootstrap.ctx, &gone), -ECONNRESET);
 	fake_hang_up(&fake);
-	/* A good-bye to a daemon that goes in between would wait for the next one. */
+	/* A good-bye to a daemon that ends meanwhile would wait for the next one. */
 	while (control_is_up())
 		usleep(100);
 	bootstrap.close(bootstrap.ctx);
@@ -453,7 +453,7 @@ START_TEST(nothing_for_the_dead)
 }
 END_TEST
 
-/* What is posted while there is no daemon is lost, and nothing comes twice. */
+/* Mail that is posted without a daemon is lost, and none arrives twice. */
 START_TEST(mail_of_a_daemon_that_went_away)
 {
 	start();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a bootstrap through a real daemon refuses, and what it does not wait for. */
+/* Calls that a bootstrap through a real daemon refuses, and events that it does not wait for. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -61,7 +61,7 @@ START_TEST(timeouts)
 }
 END_TEST
 
-/* A daemon that takes connections and says nothing. */
+/* A daemon that accepts connections and never answers. */
 START_TEST(a_daemon_that_hangs)
 {
 	struct frl_bootstrap rank;

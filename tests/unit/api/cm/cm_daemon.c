@@ -54,7 +54,7 @@ void stub_prepare(void)
 	pthread_cond_init(&stub.changed, NULL);
 }
 
-/* With the mutex held. */
+/* Called with the mutex held. */
 static void send_frame(const Ctl__Envelope *envelope)
 {
 	size_t size = frame_size(envelope), done = 0;
@@ -222,7 +222,7 @@ static void lead(Ctl__Envelope *envelope)
 	}
 }
 
-/* Takes the message over when it is held. */
+/* Takes ownership of the message when it is held. */
 static bool hold(Ctl__Envelope *envelope)
 {
 	if (!(stub.hold >> envelope->body_case & 1))
@@ -298,7 +298,7 @@ static void end_session(void)
 
 static void receive(void)
 {
-	/* Descriptors that come along are dropped. */
+	/* Received descriptors are dropped. */
 	ssize_t n = recv(stub.fd, stub.in + stub.n_in, sizeof(stub.in) - stub.n_in, 0);
 
 	pthread_mutex_lock(&stub.mutex);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A control daemon in a thread of the test, for this one process: both ends of every connection are
- * its own. It leads messages from one end to the other as a daemon does, unless it is told to hold
- * them.
+ * A control daemon in a thread of the test, for this one process: both ends of every connection
+ * belong to it. It forwards messages from one end to the other as a daemon does, unless the test
+ * holds them.
  */
 #ifndef FERRULE_TESTS_UNIT_API_CM_CM_DAEMON_H
 #define FERRULE_TESTS_UNIT_API_CM_CM_DAEMON_H
@@ -23,21 +23,21 @@ void stub_prepare(void);
 
 /* Listens at the socket. */
 void stub_start(void);
-/* Ends, with whatever it knew; nothing is refused any more. */
+/* Ends and discards all state; refusals end, too. */
 void stub_stop(void);
 
-/* These are held back from now on; what was held and is not any more goes on. */
+/* Holds messages of these kinds from now on. Held messages of other kinds go on. */
 void stub_hold(uint64_t bits);
 
-/* Every Listen is refused from now on, with this errno; 0: none is. Also before stub_start(), as
+/* Refuses every Listen from now on, with this errno; 0: none. Also before stub_start(), as the
  * process may be back before that returns. */
 void stub_refuse_listens(int error);
 
-/* Waits until the process has sent `n` of these since stub_start(): false after HANG_S. */
+/* Waits until the process has sent `n` of these since stub_start(). Returns false after HANG_S. */
 bool stub_wait(Ctl__Envelope__BodyCase body, unsigned n);
 unsigned stub_count(Ctl__Envelope__BodyCase body);
 
-/* The last one that came, a copy to be freed. */
+/* Returns the last one that came, a copy to be freed. */
 Ctl__Envelope *stub_last(Ctl__Envelope__BodyCase body);
 
 /* Sends a message to the process. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connection management: connections that are asked for, answered, refused, late and ended. */
+/* Connection management: requests that are answered, refused, late and ended. */
 #include <unistd.h>
 
 #include "lib/api/cm/cm.h"
@@ -58,7 +58,8 @@ START_TEST(ends_meet)
 }
 END_TEST
 
-/* What the peer has acknowledged has not failed, though nobody has looked at it since. */
+/* A request that the peer has acknowledged has not failed, though its completion was not polled
+ * since. */
 START_TEST(acknowledged_before_the_end)
 {
 	struct frl_conn *active, *passive;
@@ -83,7 +84,7 @@ START_TEST(acknowledged_before_the_end)
 }
 END_TEST
 
-/* Both ends take what both can do. */
+/* Both ends take the smaller capabilities. */
 START_TEST(terms)
 {
 	struct frl_connect_config ca, cb;
@@ -165,7 +166,7 @@ START_TEST(rejected)
 	ck_assert_int_eq(state_of(a.qp), FRL_QPS_RESET);
 	refused(frl_connect(a.qp, NULL, "test", NULL, 0, NULL, &passive), -EINVAL, "close that");
 	frl_conn_close(active);
-	/* The queue pair is as good as new. */
+	/* The queue pair can be used again. */
 	meet(&active, &passive);
 	move_data();
 	frl_conn_close(active);
@@ -227,7 +228,7 @@ START_TEST(bad_arguments)
 }
 END_TEST
 
-/* Who asks gives up, before or after the request was fetched. */
+/* The requester gives up, before or after the request was fetched. */
 START_LOOP_TEST(cancelled, 2)
 {
 	struct frl_conn *active, *passive;
@@ -253,7 +254,7 @@ START_LOOP_TEST(cancelled, 2)
 }
 END_TEST
 
-/* The time of a connection is over. */
+/* The time limit of a connection is over. */
 static void let_time_pass(struct frl_conn *conn)
 {
 	pthread_mutex_lock(&cm.mutex);
@@ -276,7 +277,7 @@ static void await_made(struct frl_conn *conn)
 	ck_assert(is_made);
 }
 
-/* What is held; what has been said when the time is over; and what either end says then. */
+/* The held messages, the error at the time limit, and the error of either end. */
 static const struct {
 	uint64_t hold;
 	Ctl__Envelope__BodyCase last;
@@ -327,7 +328,7 @@ static void count_said(enum frl_log_level level, const char *line, void *arg)
 		n_said++;
 }
 
-/* What is waited for is said after a while: once for all that wait. */
+/* The event that is waited for is logged after a while, once for all waiters. */
 START_TEST(a_long_wait_is_said)
 {
 	struct frl_connect_config config;
@@ -356,7 +357,7 @@ START_TEST(a_long_wait_is_said)
 }
 END_TEST
 
-/* A request that nobody answers is gone when its time is over. */
+/* A request without an answer is gone when its time limit is over. */
 START_TEST(unanswered)
 {
 	struct frl_connect_config config;
@@ -397,7 +398,7 @@ START_TEST(self)
 }
 END_TEST
 
-/* Each asks the other at the same time. */
+/* Both request at the same time. */
 START_TEST(crosswise)
 {
 	struct frl_conn *active[2], *passive[2];
@@ -457,7 +458,7 @@ START_TEST(many)
 	active[0] = ask(qps[0], "many");
 	ok(frl_wait_request(other, HANG_MS, &passive[0]));
 	frl_conn_close(passive[0]);
-	/* Its listener is gone, and still it can be answered. */
+	/* Its listener is gone, and it can still be answered. */
 	frl_listener_close(other);
 	ok(frl_accept(passive[MANY - 2], b.qp, NULL, 0, NULL));
 	ok(frl_conn_wait(active[MANY - 2], HANG_MS));
@@ -469,7 +470,7 @@ START_TEST(many)
 }
 END_TEST
 
-/* Queue pairs that are destroyed while they are the connection's. */
+/* Queue pairs that are destroyed while a connection owns them. */
 START_LOOP_TEST(destroyed, 2)
 {
 	struct frl_conn *active, *passive;

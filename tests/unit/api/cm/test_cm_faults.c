@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Connection management with a daemon that goes away, and with one that says what it should not. */
+/* Connection management with a daemon that ends, and with one that sends wrong messages. */
 #include "tests/unit/api/cm/cm_fixture.h"
 #include "tests/fixtures/program.h"
 
@@ -11,7 +11,7 @@ static void restart(void)
 	stub_start();
 }
 
-/* What is established lives on, and the next daemon is told. */
+/* Established connections live on, and the next daemon is notified. */
 START_TEST(daemon_restarts)
 {
 	struct frl_conn *active, *passive, *pending, *late;
@@ -42,7 +42,7 @@ START_TEST(daemon_restarts)
 	ctl__envelope__free_unpacked(last, NULL);
 	ck_assert_int_eq(frl_conn_test(active), 0);
 	move_data();
-	/* What it was told is enough for more connections, and for the end of these. */
+	/* Its information is enough for more connections, and for the end of these. */
 	pending = ask(third, "test");
 	late = next_request();
 	frl_conn_close(late);
@@ -56,7 +56,7 @@ START_TEST(daemon_restarts)
 }
 END_TEST
 
-/* It does not want the service any more. */
+/* It no longer offers the service. */
 START_TEST(listen_refused)
 {
 	struct frl_conn *conn;
@@ -75,7 +75,7 @@ START_TEST(listen_refused)
 }
 END_TEST
 
-/* Nobody waits for the answer; there is not even a daemon when it is asked. */
+/* The call does not wait for the answer; there is not even a daemon at that time. */
 START_TEST(listen_without_waiting)
 {
 	struct frl_listener *other;
@@ -213,7 +213,7 @@ START_LOOP_TEST(bad_reply, 2)
 	wait_ended(conn, -EPROTO, _i ? "invalid" : "not one of Ferrule");
 	ck_assert(stub_wait(CTL__ENVELOPE__BODY_CONN_END, 1));
 	frl_conn_close(conn);
-	/* To what is no more there is an answer, or none. */
+	/* A message about a missing object gets an answer, or none. */
 	ends = stub_count(CTL__ENVELOPE__BODY_CONN_END);
 	send_reply(last->conn_request, b.mine.bytes, 1024);
 	ck_assert(stub_wait(CTL__ENVELOPE__BODY_CONN_END, ends + 1));
@@ -224,7 +224,7 @@ START_LOOP_TEST(bad_reply, 2)
 }
 END_TEST
 
-/* The peer may want smaller packets than both ports carry. */
+/* The peer may request smaller packets than both ports carry. */
 START_TEST(smaller_mtu)
 {
 	struct frl_qp_attr attr;

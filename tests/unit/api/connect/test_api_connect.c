@@ -126,7 +126,7 @@ START_TEST(connect_fails)
 }
 END_TEST
 
-/* What works is not touched, nor what another thread is about to connect. */
+/* A working connection is not affected, nor one that another thread is about to make. */
 START_TEST(connect_twice)
 {
 	struct frl_endpoint mine;
@@ -143,7 +143,7 @@ START_TEST(connect_twice)
 	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
 	post_send(&wr);
 	expect(&a, 1, FRL_WC_SUCCESS);
-	/* From the start, it can be. */
+	/* From the start if possible. */
 	attr.state = FRL_QPS_RESET;
 	ok(frl_qp_modify(a.qp, &attr, FRL_QP_STATE));
 	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
@@ -156,7 +156,7 @@ START_TEST(connect_twice)
 }
 END_TEST
 
-/* Asked while a.qp is being connected. */
+/* Called while a.qp is being connected. */
 static int connect_again(void *arg)
 {
 	refused(frl_qp_connect(a.qp, &b.mine, NULL), -EINVAL, "being connected");
@@ -303,7 +303,7 @@ START_TEST(connect_in_steps_fails)
 }
 END_TEST
 
-/* What was wrong is said, not what giving up met. */
+/* The original error is reported, not one of giving up. */
 START_TEST(connect_reason)
 {
 	struct frl_connect_config config;
@@ -316,8 +316,8 @@ START_TEST(connect_reason)
 }
 END_TEST
 
-/* A queue pair that is reset or destroyed gives up what was begun, and its link: both ends can be
- * connected anew, over a new one. */
+/* A queue pair that is reset or destroyed gives up the connection that it began, and its link. Both
+ * ends can be connected again, over a new link. */
 START_LOOP_TEST(connect_abandoned, 2)
 {
 	struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
@@ -347,7 +347,7 @@ START_LOOP_TEST(connect_abandoned, 2)
 }
 END_TEST
 
-/* Whose link is gone while its connection is being made does not come upon another one's link. */
+/* A connection whose link is gone while it is being made does not use another one's link. */
 START_TEST(link_that_goes_down)
 {
 	int link, other;
@@ -374,7 +374,7 @@ START_TEST(link_that_goes_down)
 }
 END_TEST
 
-/* The name of the link that is between two endpoints, where `low` has the lower address. */
+/* The name of the link between two endpoints, where `low` has the lower address. */
 static int take_name(const struct frl_endpoint *low, const struct frl_endpoint *high)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -395,7 +395,8 @@ static int take_name(const struct frl_endpoint *low, const struct frl_endpoint *
 	return fd;
 }
 
-/* Somebody has the link's name: it is waited for, and the caller is asked all the while. */
+/* Another process has the link's name: the caller waits for it, and its callback is called all the
+ * time. */
 START_TEST(name_of_link_in_use)
 {
 	struct frl_connect_config config;
@@ -435,7 +436,7 @@ START_LOOP_TEST(damaged_endpoint, 3)
 		/* Magic, version; and IPv4 is written as an IPv6 address. */
 		bool noticed = at < 6 || (at >= 24 && at < 36);
 
-		/* Hardware does not ask the peer whether it is there, and may have an IPv6 address,
+		/* Hardware does not check that the peer exists, and may have an IPv6 address,
 		 * too. */
 		if (at >= 6 && test_port())
 			continue;
@@ -450,7 +451,8 @@ START_LOOP_TEST(damaged_endpoint, 3)
 }
 END_TEST
 
-/* Both ends are on local fabrics of different hosts: refused at once, with the setting to use. */
+/* Both ends are on local fabrics of different hosts: refused at once; the error names the setting
+ * to use. */
 START_TEST(elsewhere)
 {
 	struct frl_endpoint there;
@@ -461,7 +463,7 @@ START_TEST(elsewhere)
 	there = b.mine;
 	there.bytes[ENDPOINT_AT_HOST] ^= 1;
 	refused(try_connect(&there, HANG_MS), -EHOSTUNREACH, "FRL_FABRIC");
-	/* That of a peer that cannot tell is tried. */
+	/* A peer that does not know its host is tried. */
 	memset(there.bytes + ENDPOINT_AT_HOST, 0, ENDPOINT_HOST_SIZE);
 	ck_assert_int_eq(try_connect(&there, 1), -ETIMEDOUT);
 }
@@ -481,7 +483,7 @@ START_TEST(stats_walk)
 	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
 	post_send(&wr);
 	expect(&a, 1, FRL_WC_SUCCESS);
-	/* The kernel tells counters of hardware with a delay. */
+	/* The kernel updates counters of hardware with a delay. */
 	do
 		frl_device_stats(a.device, &stats);
 	while (test_port() && stats.tx_packets == 0 && may_wait(limit_ns));

@@ -9,7 +9,7 @@
 #include "lib/device/soft.h"
 #include "tests/fixtures/program.h"
 
-/* The addresses of two ends, and the pair that both are to find; -1: none. */
+/* The addresses of two ends, and the pair that both must find; -1: none. */
 static const struct {
 	const char *left, *right;
 	int left_index, right_index;
@@ -24,7 +24,7 @@ static const struct {
 	{ "10.1.1.1/24,fd00::1/64,10.3.3.1/24", "fd00::2/64,10.3.3.2/24,10.1.1.2/24", 1, 0 },
 	{ "10.1.1.1/24@5,10.1.2.1/24@6", "10.1.2.2/24@6", 1, 0 },
 	{ "10.1.1.1/24", "fd00::1/64", -1, -1 },
-	/* A fifth address is not told. */
+	/* A fifth address is not sent. */
 	{ "10.1.1.1/24,10.1.2.1/24,10.1.3.1/24,10.1.4.1/24,fd00::1/64", "fd00::2/64", -1, -1 },
 };
 
@@ -75,7 +75,7 @@ static void check_choice(
 		ck_assert_msg((int)i == want_own && (int)j == want_remote, "%u, %u", i, j);
 }
 
-/* Both ends, whichever has the lower MAC, come to the same pair. */
+/* Both ends, whichever has the lower MAC, find the same pair. */
 START_LOOP_TEST(choices, 2 * ROWS(pairs))
 {
 	struct endpoint left = make(pairs[_i / 2].left, _i & 1 ? 1 : 9);
@@ -86,7 +86,7 @@ START_LOOP_TEST(choices, 2 * ROWS(pairs))
 }
 END_TEST
 
-/* Two pairs are as good as each other: the ends agree, whatever they agree on. */
+/* Two pairs are equally good: the ends must agree on one. */
 START_LOOP_TEST(agreement, 2)
 {
 	struct endpoint left = make("10.1.1.1/24,10.2.2.1/24", _i ? 1 : 9);

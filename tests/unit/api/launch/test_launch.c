@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which launcher is found in an environment, and what is said about a bad one. */
+/* Detection of a launcher in an environment, and the errors for a bad one. */
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static int detect(const char *const *variables, struct frl_launch *ret_launch)
 	return err;
 }
 
-/* Everything that torchrun sets, but for what comes after it in a row. */
+/* All variables of torchrun, except those that follow in a row. */
 #define TORCHRUN "WORLD_SIZE=4", "RANK=2", "MASTER_ADDR=node-1", "MASTER_PORT=29500"
 #define SLURM                                                                             \
 	"SLURM_PROCID=5", "SLURM_STEP_NUM_TASKS=8", "SLURM_JOB_ID=77", "SLURM_STEP_ID=3", \
@@ -66,7 +66,7 @@ static const struct {
 		-1 },
 	{ { "FRL_JOB=train", "FRL_RANK=3", "FRL_RANKS=4", "FRL_JOB_HOST=node-9:7000" }, "settings",
 		"train", "node-9:7000", 3, 4, -1, -1 },
-	/* What the user says goes first. */
+	/* The user's settings have precedence. */
 	{ { TORCHRUN, "FRL_JOB=train", "FRL_RANK=0", "FRL_RANKS=2" }, "settings", "train", "", 0, 2,
 		-1, -1 },
 	{ { TORCHRUN, "FRL_JOB=mine" }, "torchrun", "mine", "node-1", 2, 4, -1, -1 },
@@ -81,7 +81,7 @@ static const struct {
 	/* An id of 32 digits and hyphens, as torchrun --standalone makes it. */
 	{ { TORCHRUN, "TORCHELASTIC_RUN_ID=ea5d2c1b-6f0e-4c3c-8a10-b4f3bd1e8a52" }, "torchrun",
 		"torchrun-29500-0-ea5d2c1b-6f0e-4c3c-8a10-b4f3bd1e8a52", "node-1", 2, 4, -1, -1 },
-	/* torchrun as a task of srun: its ranks, and not which task it is. */
+	/* torchrun as a task of srun: the ranks of torchrun count, not the task. */
 	{ { SLURM, TORCHRUN, "TORCHELASTIC_RUN_ID=x" }, "torchrun", "torchrun-29500-0-x", "node-1",
 		2, 4, -1, -1 },
 	{ { "PMIX_NAMESPACE=n", "PMIX_RANK=1", "PMIX_SERVER_URI4=u", TORCHRUN,
@@ -107,7 +107,7 @@ static const struct {
 	{ { "PMI_RANK=1", "PMI_SIZE=4", "PMI_FD=1000", "HYDI_CONTROL_FD=7", "MPI_LOCALNRANKS=2",
 		  "MPI_LOCALRANKID=1", "FRL_JOB=j", "FRL_JOB_HOST=h" },
 		"hydra", "j", "h", 1, 4, 1, 2 },
-	/* srun --mpi=pmi2 is no Hydra. */
+	/* srun --mpi=pmi2 is not Hydra. */
 	{ { SLURM, "PMI_RANK=1", "PMI_SIZE=4", "PMI_FD=11" }, "slurm", "slurm-77-3-0", "", 5, 8, 1,
 		-1 },
 };
@@ -157,7 +157,7 @@ static const struct {
 	{ { "FRL_JOB=j@localhost", "FRL_RANK=0", "FRL_RANKS=2" }, -EINVAL,
 		"FRL_JOB is \"j@localhost\"|letters, digits|FRL_JOB_HOST" },
 	{ { TORCHRUN, "FRL_JOB=a/b" }, -EINVAL, "FRL_JOB is \"a/b\"" },
-	/* What comes from elsewhere does nothing to the terminal. */
+	/* Text from outside has no effect on the terminal. */
 	{ { "FRL_JOB=\033]0;x\a", "FRL_RANK=0", "FRL_RANKS=2" }, -EINVAL, "FRL_JOB is \"?]0;x?\"" },
 	{ { "RANK=\033[2J", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=1" }, -EINVAL,
 		"RANK is \"?[2J\"" },
@@ -177,7 +177,7 @@ static const struct {
 	{ { TORCHRUN, "LOCAL_WORLD_SIZE=2", "LOCAL_RANK=2" }, -EINVAL, "LOCAL_RANK is \"2\"" },
 	{ { TORCHRUN, "TORCHELASTIC_RESTART_COUNT=x" }, -EINVAL,
 		"TORCHELASTIC_RESTART_COUNT is \"x\"" },
-	/* Half of PMIx, with no server to ask. */
+	/* Half of PMIx, without a server. */
 	{ { "PMIX_RANK=1" }, -EINVAL, "PMIX_NAMESPACE is not set" },
 	{ { "PMIX_NAMESPACE=n" }, -EINVAL, "PMIX_RANK is not set" },
 	{ { "PMIX_NAMESPACE=n", "PMIX_RANK=x", "PMIX_SERVER_URI4=u" }, -EINVAL,
@@ -227,13 +227,13 @@ static const struct {
 	{ { PMIX, "FRL_LAUNCHER=pmix" }, -EPERM, "" },
 	{ { PMIX, SLURM }, -EPERM, "" },
 	{ { "PMIX_RANK=1" }, -EPERM, "" },
-	/* The advice of the error helps. */
+	/* The advice in the error works. */
 	{ { PMIX, "FRL_JOB=j", "FRL_RANK=0", "FRL_RANKS=2" }, 0, "settings" },
 	{ { PMIX, SLURM, "FRL_LAUNCHER=slurm" }, 0, "slurm" },
 	{ { PMIX, TORCHRUN, "FRL_LAUNCHER=torchrun" }, 0, "torchrun" },
 };
 
-/* PMIx would load what the user's variables name. */
+/* PMIx would load libraries that the user's variables name. */
 START_LOOP_TEST(more_rights, ROWS(guarded_rows))
 {
 	struct frl_launch launch = { .launcher = "" };
@@ -248,7 +248,7 @@ START_LOOP_TEST(more_rights, ROWS(guarded_rows))
 }
 END_TEST
 
-/* The proxy of Hydra is whoever made the socket: this process here. */
+/* The proxy of Hydra is the process that made the socket: this one. */
 START_TEST(hydra_on_one_host)
 {
 	char fd[40], expected[80];
@@ -274,7 +274,8 @@ START_TEST(hydra_on_one_host)
 }
 END_TEST
 
-/* Names that only differ where a job's name cannot, or behind its end, stay different. */
+/* Names that differ only in characters that a job's name cannot have, or behind its end, stay
+ * different. */
 START_TEST(job_names)
 {
 	static const char *const texts[] = {
@@ -402,7 +403,7 @@ START_TEST(bad_place)
 		ck_assert_int_eq(frl_host_of_place(places[i], host), -EINVAL);
 		ck_assert_ptr_nonnull(strstr(frl_last_error(), "is not a place"));
 	}
-	/* Without a daemon a right one is of no use either. */
+	/* Without a daemon a right id is useless, too. */
 	ck_assert_int_eq(frl_host_of_place(ID_PLACE ":host", host), -ENOTCONN);
 	ck_assert_int_eq(frl_place_create(host), -ENOTCONN);
 }

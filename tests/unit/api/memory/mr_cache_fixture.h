@@ -19,7 +19,7 @@ extern char *memory; /* SIZE bytes, private */
 
 void cache_setup(void);
 void cache_teardown(void);
-/* In the place of the one that there is, which must go without complaint. */
+/* Replaces the current cache, whose destruction must succeed. */
 void cache_again(const struct frl_mr_cache_config *config);
 
 /* SIZE bytes of private memory, at `at` if that is not NULL. */
@@ -31,7 +31,7 @@ struct frl_mr *get(void *addr, size_t length);
 /* Gets a region and puts it back at once. */
 uint32_t key_of(void *addr, size_t length);
 
-/* There is no userfaultfd where this runs: then there is nothing to be kept, and to be tested. */
+/* There is no userfaultfd here: nothing is kept, and nothing to test. */
 bool is_kept(void);
 
 #endif

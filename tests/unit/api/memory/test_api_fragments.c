@@ -22,7 +22,7 @@ static struct frl_fragments *share;
 static struct frl_mr *region;
 static struct frl_fragment list[AT_ONCE][FRAMES];
 
-/* What a peer may write to, and nobody can. */
+/* Memory that a peer may write to, and nobody can. */
 static uint8_t *const name = (uint8_t *)(uintptr_t)0x7000000000000040;
 
 static const char *ends(void)
@@ -82,7 +82,7 @@ static void end(void)
 	finish();
 }
 
-/* As many as the message takes. */
+/* As many buffers as the message takes. */
 static uint32_t frames_of(uint32_t length)
 {
 	struct frl_qp_attr attr;
@@ -121,7 +121,7 @@ static bool is_in_buffers(const struct frl_fragment *fragment)
 	return false;
 }
 
-/* They are what a sent from `from`. */
+/* They are the bytes that a sent from `from`. */
 static void check_list(
 	const struct frl_fragment from_list[], uint32_t token, uint32_t from, uint32_t length)
 {
@@ -170,7 +170,7 @@ START_LOOP_TEST(message, 2)
 }
 END_TEST
 
-/* Several at once, of all buffers that there are, given back in another order. */
+/* Several at once, of all buffers, given back in another order. */
 START_LOOP_TEST(pipeline, 2)
 {
 	static const unsigned order[AT_ONCE] = { 3, 0, 1, 7, 2, 6, 4, 5 };
@@ -206,8 +206,8 @@ START_LOOP_TEST(pipeline, 2)
 }
 END_TEST
 
-/* Memory that the sender shares is read there, as soon as it is known to this end: from then on the
- * payload of a first packet lies as copies do, and not behind its headers. */
+/* Memory that the sender shares is read in place as soon as this end has mapped it. From then on
+ * the payload of a first packet lies as copies do, and not behind its headers. */
 START_TEST_IF(in_place, !ends())
 {
 	uint64_t limit_ns = hang_limit_ns();
@@ -238,7 +238,7 @@ START_TEST_IF(in_place, !ends())
 }
 END_TEST
 
-/* What was not agreed on: the queue pair says what is wrong. */
+/* A setting that was not agreed on: the queue pair reports the error. */
 START_LOOP_TEST(refused_write, 2)
 {
 	char text[256] = "";
@@ -312,7 +312,7 @@ START_TEST_IF(arguments, !ends())
 }
 END_TEST
 
-/* A device that was not asked for them. */
+/* A device without packet buffers for the application. */
 START_TEST_IF(none, !ends())
 {
 	struct frl_fragments *wanted;

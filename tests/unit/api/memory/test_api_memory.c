@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public interface: memory regions that are not as they were made, and memory windows. */
+/* The public interface: memory regions that change, and memory windows. */
 #include "lib/device/soft.h"
 
 #include <stdatomic.h>
@@ -11,13 +11,13 @@
 
 enum { ROUNDS = 5000, PAGE = 4096 };
 
-/* Whether b's device can change a region that there is. */
+/* Whether b's device can change an existing region. */
 static bool has_rereg(void)
 {
 	return frl_rereg_mr(b.mr, FRL_REREG_ACCESS, NULL, NULL, 0, ALL_ACCESS) != -ENOTSUP;
 }
 
-/* After start(). */
+/* Called after start(). */
 #define NEEDS_REREG()                                                                   \
 	do {                                                                            \
 		if (test_port() && !has_rereg()) {                                      \
@@ -94,7 +94,7 @@ START_LOOP_TEST(window, 2)
 }
 END_TEST
 
-/* A bound window does not outlive its queue pair, and holds its region until then. */
+/* A bound window ends with its queue pair, and holds its region until then. */
 START_LOOP_TEST(window_of_a_destroyed_queue_pair, 2)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_BIND_MW, .flags = FRL_SEND_SIGNALED };
@@ -137,7 +137,7 @@ START_TEST(reregistration_under_a_window)
 }
 END_TEST
 
-/* A region whose addresses in requests are others than in memory. The second time a request with
+/* A region whose addresses in requests differ from those in memory. The second time a request with
  * an address outside of it is refused. */
 START_LOOP_TEST(iova, 2)
 {
@@ -155,7 +155,7 @@ START_LOOP_TEST(iova, 2)
 	refused(frl_reg_mr(a.pd, a.memory, 64, FRL_ACCESS_REMOTE_ATOMIC, &none), -EINVAL,
 		"LOCAL_WRITE");
 	ck_assert_ptr_null(none);
-	/* As far into a page as the memory is: hardware wants it so. */
+	/* At the memory's offset in its page: hardware requires it. */
 	low = (uintptr_t)a.memory % PAGE;
 	base = UINT64_C(0x7000000000000000) + (uintptr_t)b.memory % PAGE;
 	ok(frl_reg_mr_iova(a.pd, a.memory, 8192, low, FRL_ACCESS_LOCAL_WRITE, &mine));
@@ -225,7 +225,7 @@ START_LOOP_TEST(reregistration, 3)
 }
 END_TEST
 
-/* What a second thread does to b's region until it is told to stop. */
+/* The work of a second thread on b's region until it is stopped. */
 enum change { ACCESS, TRANSLATION, DOMAIN, N_CHANGES };
 
 static struct frl_pd *other_pd;
@@ -253,7 +253,7 @@ static void *keep_changing(void *arg)
 	return NULL;
 }
 
-/* Is the region where it was put? The second element is bad, so that nothing is ever posted. */
+/* Whether the region is at this address. The second element is bad, so nothing is ever posted. */
 static void check_half(int round)
 {
 	struct frl_sge sge[2] = { sge_of(&b, round & 1 ? MEMORY / 2 : 0, MEMORY / 2) };
@@ -269,7 +269,7 @@ static void *change_rights(void *arg)
 	return NULL;
 }
 
-/* A change that waits for its turn finds what the one before it has left. */
+/* A change that waits for its turn finds the state after the one before it. */
 START_TEST(reregistration_after_another)
 {
 	const struct timespec pause = { .tv_nsec = SHORT_MS * 1000000 };
@@ -288,7 +288,7 @@ START_TEST(reregistration_after_another)
 }
 END_TEST
 
-/* Whatever one thread changes, the other one's changes stay. */
+/* One thread's changes do not undo the other one's. */
 START_LOOP_TEST(reregistration_in_two_threads, N_CHANGES)
 {
 	enum change theirs = (enum change)_i;
@@ -311,7 +311,7 @@ START_LOOP_TEST(reregistration_in_two_threads, N_CHANGES)
 }
 END_TEST
 
-/* A region knows how many windows are bound to it, also when it is changed at the same time. */
+/* A region counts the windows that are bound to it, also when it is changed at the same time. */
 START_TEST(windows_while_reregistering)
 {
 	struct frl_send_wr bind = { .wr_id = 1, .opcode = FRL_WR_BIND_MW };
@@ -347,7 +347,7 @@ static bool is_refused(void)
 	return !frl_mem_alloc(1 << 20) && strstr(frl_last_error(), "ulimit -f");
 }
 
-/* As a shell's `ulimit -f` has it. */
+/* As a shell's `ulimit -f` sets it. */
 START_TEST(limit_of_file_sizes)
 {
 	check_in_limited_child(4096, is_refused);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The cache of registrations: what is kept, and that other memory never inherits a registration.
- * What kinds of memory are kept is in test_mr_cache_memory.c. */
+/* The cache of registrations: hits, and that other memory never inherits a registration.
+ * test_mr_cache_memory.c tests the kinds of memory that are kept. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -43,7 +43,7 @@ START_TEST(rights_are_enough)
 	more = get_with(memory + PAGE + 100, 200, remote);
 	less = get(memory + PAGE + 100, 200);
 	ck_assert_ptr_eq(more, less);
-	/* With remote rights it is exactly what was asked for. */
+	/* With remote rights the registration is exactly the requested one. */
 	other = get_with(memory + PAGE + 99, 200, remote);
 	ck_assert_ptr_ne(more, other);
 	same = get_with(memory + PAGE + 100, 200, remote);
@@ -55,7 +55,7 @@ START_TEST(rights_are_enough)
 }
 END_TEST
 
-/* Whoever gets the key of a region may do what the region allows. */
+/* Anyone with the key of a region may do what the region allows. */
 START_TEST(peers_get_no_more_than_asked_for)
 {
 	const uint32_t read = LOCAL | FRL_ACCESS_REMOTE_READ;
@@ -134,7 +134,7 @@ START_LOOP_TEST(other_memory_inherits_nothing, ROWS(ways))
 }
 END_TEST
 
-/* Its user has it until he puts it back; nobody else finds it. */
+/* Its user has it until it is put back; nobody else finds it. */
 START_TEST(in_use_while_it_goes)
 {
 	struct frl_mr *mr, *other;
@@ -153,7 +153,7 @@ START_TEST(in_use_while_it_goes)
 }
 END_TEST
 
-/* Only what overlaps goes. */
+/* Only overlapping registrations go. */
 START_TEST(neighbours_stay)
 {
 	uint32_t keys[16];
@@ -246,7 +246,8 @@ static void *move_away(void *arg)
 	return NULL;
 }
 
-/* False: another thread has mapped something there (a sanitizer's allocator does at any time). */
+/* Returns false if another thread has mapped something there (a sanitizer's allocator does at any
+ * time). */
 static bool map_where_it_was(void)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
@@ -261,7 +262,7 @@ static bool map_where_it_was(void)
 	return false;
 }
 
-/* The address can be had again before the call returns that has moved the memory away. */
+/* The address can be reused before the call that moved the memory away returns. */
 START_TEST(looked_up_while_it_goes)
 {
 	unsigned n_had = 0;
@@ -330,7 +331,7 @@ START_TEST(threads)
 }
 END_TEST
 
-/* What is gone is also deregistered, though nobody calls. */
+/* Memory that is unmapped is also deregistered, without a call. */
 START_TEST(pins_are_let_go)
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };

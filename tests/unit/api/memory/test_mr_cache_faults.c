@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The cache of registrations: regions that cannot be ended, or not yet, and callers who mistake its
- * regions for their own. */
+/* The cache of registrations: regions that cannot be deregistered, or not yet, and callers who take
+ * its regions for their own. */
 #include <check.h>
 #include <errno.h>
 #include <semaphore.h>
@@ -31,7 +31,7 @@ static int try_dereg(struct frl_mr *mr)
 	if (atomic_load(&dereg_fails) <= 0)
 		return real_ops->mr_dereg(mr);
 	atomic_fetch_sub(&dereg_fails, 1);
-	/* Nobody comes back for a region after any other error. */
+	/* After any other error the region is not tried again. */
 	if (dereg_error != -EBUSY)
 		real_ops->mr_dereg(mr);
 	return frl_fail(dereg_error, "the device refuses");
@@ -76,7 +76,7 @@ START_TEST(busy_ones_go_later)
 	ck_assert_uint_eq(stats().deregistered, 0);
 	ck_assert_int_eq(frl_mr_cache_destroy(cache), -EBUSY);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "1 regions"));
-	/* The cache goes on, and keeps on watching. What succeeds does not leave an error. */
+	/* The cache continues, and keeps watching. A call that succeeds leaves no error. */
 	frl_fail(-EINVAL, "of before");
 	atomic_store(&dereg_fails, 1);
 	mr = get(memory, PAGE);
@@ -89,7 +89,7 @@ START_TEST(busy_ones_go_later)
 }
 END_TEST
 
-/* Any other error comes again and again: once is enough. */
+/* Any other error would recur: once is enough. */
 START_TEST(failed_ones_are_forgotten)
 {
 	if (!is_kept())
@@ -124,7 +124,7 @@ END_TEST
 static sem_t has_begun;
 static pthread_t destroyer;
 
-/* Takes its time, and fails, but for who destroys the cache. */
+/* Takes its time, and fails, unless the cache is destroyed. */
 static int dereg_slowly(struct frl_mr *mr)
 {
 	const struct timespec pause = { .tv_nsec = 30000000 };
@@ -146,7 +146,7 @@ START_TEST(destroyed_while_it_is_cleaned)
 	munmap(memory, SIZE);
 	while (sem_wait(&has_begun))
 		;
-	/* The region is nowhere to be seen, and yet not forgotten. */
+	/* The region is in no list, and still not forgotten. */
 	cache_again(NULL);
 	ck_assert_uint_eq(pd->objects, 1);
 	sem_destroy(&has_begun);

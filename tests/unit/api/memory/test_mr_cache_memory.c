@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The cache of registrations: which kinds of memory are kept, how much of it, and what the cache
- * leaves behind in the process: nothing. */
+/* The cache of registrations: the kinds of memory that are kept, how much of it, and that the cache
+ * leaves nothing behind in the process. */
 #include <check.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static int open_file(bool is_in_memory)
 	return fd;
 }
 
-/* Its pages may leave by another mapping or by the file, without a word. */
+/* Its pages may be removed by another mapping or by the file, without notice. */
 START_LOOP_TEST(what_others_reach_is_not_kept, 4)
 {
 	const int flags[] = { MAP_SHARED, MAP_SHARED, MAP_PRIVATE, MAP_SHARED | MAP_ANONYMOUS };
@@ -61,7 +61,7 @@ START_LOOP_TEST(what_others_reach_is_not_kept, 4)
 }
 END_TEST
 
-/* It is shared, but nobody can take its pages away. */
+/* It is shared, but nobody can remove its pages. */
 START_TEST(own_memory_is_kept)
 {
 	char *own;
@@ -85,8 +85,8 @@ enum { HUGE = 2 << 20 };
 
 static const char pool[] = "/proc/sys/vm/nr_hugepages";
 
-/* Sets how many huge pages there are to be had; if negative, so many more. What there were; -1: it
- * cannot. */
+/* Sets the number of huge pages; if negative, that many more. Returns the number before, or -1 if
+ * it cannot. */
 static int set_pool(int pages)
 {
 	FILE *file = fopen(pool, "r+");
@@ -115,7 +115,7 @@ START_TEST(huge_pages_are_kept)
 		-1, 0);
 	if (huge != MAP_FAILED)
 		huge[0] = 1;
-	/* What is in use stays until it is unmapped. */
+	/* Pages in use stay until they are unmapped. */
 	if (before >= 0)
 		set_pool(before);
 	if (huge == MAP_FAILED) {
@@ -132,7 +132,8 @@ START_TEST(huge_pages_are_kept)
 }
 END_TEST
 
-/* The message that pages go comes before they do: what is registered meanwhile is not kept. */
+/* The event about pages comes before they are removed: memory that is registered meanwhile is not
+ * kept. */
 START_TEST(given_back_a_moment_ago)
 {
 	uint32_t key, next;
@@ -170,7 +171,7 @@ static int count_mappings(void)
 	return n;
 }
 
-/* Each range that is watched apart takes a mapping or two, of which a process may have 65530. */
+/* Each separately watched range takes a mapping or two, of which a process may have 65530. */
 START_TEST(nothing_is_left_behind)
 {
 	enum { REGIONS = 1000, KEPT = 8 };
@@ -204,7 +205,7 @@ static void set_capability(bool can_lock_all)
 	ck_assert_int_eq(syscall(SYS_capset, &header, data), 0);
 }
 
-/* A quarter of what the process may lock, if nobody says otherwise, but 4 MiB at least. */
+/* A quarter of the memory that the process may lock by default, but 4 MiB at least. */
 START_TEST(bytes_have_a_limit)
 {
 	const struct frl_mr_cache_config unlimited = { .max_bytes = UINT64_MAX };
@@ -218,7 +219,7 @@ START_TEST(bytes_have_a_limit)
 	getrlimit(RLIMIT_MEMLOCK, &before);
 	if (before.rlim_max > little.rlim_max)
 		little.rlim_max = before.rlim_max;
-	/* Raising the limit takes rights. */
+	/* Raising the limit needs privileges. */
 	if (setrlimit(RLIMIT_MEMLOCK, &little)) {
 		little = (struct rlimit){ .rlim_max = before.rlim_max };
 		ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &little), 0);
@@ -251,7 +252,7 @@ int __wrap_ioctl(int fd, unsigned long request, void *arg);
 
 static bool is_forbidden, has_no_device;
 
-/* The test's linker puts these in the place of syscall() and ioctl(). */
+/* The linker puts these in the place of syscall() and ioctl(). */
 int __wrap_ioctl(int fd, unsigned long request, void *arg)
 {
 	const unsigned long new_userfaultfd = _IO(0xAA, 0x00);
@@ -290,7 +291,8 @@ static void take_line(enum frl_log_level level, const char *text, void *arg)
 	snprintf(line, sizeof(line), "%s", text);
 }
 
-/* As in containers. Why nothing is kept is said once; then registering goes on without. */
+/* As in containers. The reason why nothing is kept is logged once; registering continues
+ * without. */
 START_LOOP_TEST(userfaultfd_is_forbidden, 2)
 {
 	uint32_t key;

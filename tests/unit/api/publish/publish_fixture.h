@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A daemon, which is the test, that is told of devices: how it reads what it is told. */
+/* The test is the daemon that gets information about devices: helpers to read it. */
 #ifndef FERRULE_TESTS_UNIT_API_PUBLISH_PUBLISH_FIXTURE_H
 #define FERRULE_TESTS_UNIT_API_PUBLISH_PUBLISH_FIXTURE_H
 
@@ -26,14 +26,14 @@ struct known {
 };
 
 void answer_open(uint64_t seq, const Ctl__Lease *lease);
-/* It says that a socket comes with it, and none does. */
+/* The message announces a socket, and none comes. */
 void answer_without_its_socket(uint64_t seq, const Ctl__Lease *lease);
 void read_open(struct known *known);
 void read_description(struct known *known);
 void forget(struct known *known);
 void read_port(struct known *known);
 void read_close(struct known *known);
-/* Has the pages brought up to date. */
+/* Updates the pages. */
 void publish_now(void);
 bool find_qp(const struct known *known, uint32_t qpn, struct page_qp *ret);
 unsigned count_qps(const struct known *known);

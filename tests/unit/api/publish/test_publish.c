@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the daemon, which is the test, is told of devices, and what it can do with them. */
+/* The information that the daemon, which is the test, gets about devices, and its actions on
+ * them. */
 #include "lib/api/objects.h"
 #include "lib/api/publish/publish.h"
 #include "lib/device/soft.h"
@@ -120,8 +121,8 @@ START_TEST(page)
 	frl_qp_destroy(extra);
 	publish_now();
 	ck_assert_uint_eq(count_qps(&ports[0]), 1);
-	/* Another one has more to send than leaves with the call, so this one's request waits for
-	 * whoever drives the device. */
+	/* Another one has more to send than the call sends, so this one's request waits for the
+	 * thread that drives the device. */
 	extra = connect_to_itself();
 	for (int i = 0; i < 3; i++)
 		send_from(extra);
@@ -258,7 +259,7 @@ START_TEST(required)
 }
 END_TEST
 
-/* The protocol's reasons, and those from elsewhere. */
+/* The protocol's reasons, and others. */
 START_TEST(reasons)
 {
 	char text[200];
@@ -273,10 +274,10 @@ START_TEST(reasons)
 	qp_fail_with(a.qp, ECONNRESET, NULL);
 	ck_assert_int_eq(soft_qp_state(a.qp), FRL_QPS_ERR);
 	ck_assert_str_eq(frl_qp_error(a.qp, text, sizeof(text)), strerror(ECONNRESET));
-	/* The first one stays; cut where there is no room. */
+	/* The first one stays, truncated if there is no room. */
 	qp_fail_with(a.qp, ECANCELED, "another");
 	ck_assert_str_eq(frl_qp_error(a.qp, text, 5), "Conn");
-	/* What the link tells is less than what the daemon knows. */
+	/* The link's information is less than the daemon's. */
 	close_end(&a);
 	for (uint64_t limit_ns = hang_limit_ns();
 		may_wait(limit_ns) && soft_qp_state(b.qp) != FRL_QPS_ERR;)

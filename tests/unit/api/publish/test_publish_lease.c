@@ -40,7 +40,7 @@ static void *open_leased(void *arg)
 	return NULL;
 }
 
-/* Up to the daemon's answer. */
+/* Runs up to the daemon's answer. */
 static void start_opening(struct opener *opener, struct known *port)
 {
 	*opener = (struct opener){ .rc = 1 };
@@ -97,7 +97,7 @@ static void check_leased_device(struct frl_device *device)
 		ck_assert_uint_eq(frl_qp_num(qps[i]), QPN_FIRST + i);
 	}
 	refused(frl_qp_create(pd, &config, &qps[QPN_COUNT]), -ENOSPC, "number");
-	/* The one that is free again. */
+	/* The port that is free again. */
 	frl_qp_destroy(qps[1]);
 	ok(frl_qp_create(pd, &config, &qps[1]));
 	ck_assert_uint_eq(frl_qp_num(qps[1]), QPN_FIRST + 1);
@@ -135,7 +135,7 @@ START_TEST(leased)
 }
 END_TEST
 
-/* Something that fails with the device. */
+/* An error that ends with the device. */
 static struct frl_qp *make_qp(
 	struct frl_device *device, struct frl_pd **ret_pd, struct frl_cq **ret_cq)
 {
@@ -170,7 +170,7 @@ static void check_revoked(struct frl_device *device, struct frl_qp *qp, const ch
 	refused(publish_require(device, &number), -ENETDOWN, "eth-test");
 }
 
-/* The daemon dies; the next one does not go on with the lease, or gives another one. */
+/* The daemon dies; the next one does not continue the lease, or gives another one. */
 START_LOOP_TEST(lease_ended, 2)
 {
 	Ctl__Lease lease = good_lease();
@@ -202,7 +202,7 @@ START_LOOP_TEST(lease_ended, 2)
 	frl_qp_destroy(qp);
 	ok(frl_cq_destroy(cq));
 	ok(frl_pd_destroy(pd));
-	/* It is nothing that a third one should hear of. */
+	/* A third daemon gets no report of it. */
 	fake_greet(&daemon_fake);
 	publish_now();
 	ok(frl_device_close(opener.device));
@@ -231,7 +231,7 @@ static void count_waits(enum frl_log_level level, const char *line, void *arg)
 		strstr(line, "waiting for a port of fabric eth-test: its addresses rest") != NULL;
 }
 
-/* Addresses rest: the device waits, says so once, and asks again; not for hours. */
+/* Addresses are in quarantine: the device waits, logs so once, and asks again; not for hours. */
 START_LOOP_TEST(addresses_rest, 2)
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
