@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A client of the control daemon, which is the test itself, and handlers that note what they are
- * told. */
+/* A client of the control daemon, which is the test itself, and handlers that record their
+ * calls. */
 #ifndef FERRULE_TESTS_UNIT_CONTROL_CONTROL_FIXTURE_H
 #define FERRULE_TESTS_UNIT_CONTROL_CONTROL_FIXTURE_H
 
@@ -14,7 +14,7 @@
 
 enum { LOG_MAX = 256 };
 
-/* What handlers were told, one letter each: U up, A up again, D down, H hopeless, M message, T
+/* The calls of handlers, one letter each: U up, A up again, D down, H hopeless, M message, T
  * tick. */
 struct control_seen {
 	pthread_mutex_t mutex;
@@ -43,12 +43,12 @@ extern struct control_handler handler, other;
 
 void note(char what);
 size_t count(char what);
-/* Of anything, so far. */
+/* Calls of any kind so far. */
 size_t count_all(void);
-/* Waits until it was noted so many times. */
+/* Waits until it was called that many times. */
 void await(char what, size_t times);
 void post_publish(int fd);
-/* A message that says which one it is. */
+/* A message with this number. */
 int post_number(uint32_t number);
 void expect_number(uint32_t number);
 bool on_message(struct control_handler *me, const Ctl__Envelope *envelope);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The library's connection to the daemon, which is the test itself: what is said, and when. */
+/* The library's connection to the daemon, which is the test itself: the messages and their
+ * times. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +47,7 @@ START_TEST(hello)
 	fake_hello(&fake);
 	await('U', 1);
 	ck_assert(control_is_up());
-	/* One that comes later is told as well. */
+	/* A handler that comes later is called as well. */
 	ck_assert_int_eq(control_register(&other, CONTROL_IF_THERE), 0);
 	await('U', 2);
 }
@@ -63,8 +64,8 @@ static bool takes_long(struct control_handler *me, const Ctl__Envelope *envelope
 	return taken;
 }
 
-/* The client's thread is busy, or has no processor: what is posted leaves all the same, as the
- * process may end right after it. */
+/* The client's thread is busy, or has no processor: posted messages still leave, as the process may
+ * end right after. */
 START_TEST(posted_while_the_thread_is_busy)
 {
 	handler.message = takes_long;
@@ -79,7 +80,7 @@ START_TEST(posted_while_the_thread_is_busy)
 }
 END_TEST
 
-/* What was posted before there was a daemon comes after what the handler says in up(). */
+/* Messages that were posted before there was a daemon follow the handler's messages in up(). */
 START_TEST(order)
 {
 	handler.up = talks_in_up;
@@ -116,7 +117,7 @@ static void send_publish(void)
 	fake_write(&fake, &envelope);
 }
 
-/* A handler that comes later speaks of what the others have told: a connection of a port. */
+/* A later handler refers to earlier handlers' messages: a connection of a port. */
 START_TEST(order_of_latecomer)
 {
 	handler.message = stands_at_gate;
@@ -144,8 +145,8 @@ static void stands_in_up(struct control_handler *me, bool again)
 	on_up(me, again);
 }
 
-/* What another thread posts, now that the first handler is up, comes before what the next handler
- * says about it. */
+/* A message that another thread posts after the first handler is up precedes the next handler's
+ * message about it. */
 START_TEST(order_while_telling)
 {
 	struct asker one;
@@ -163,7 +164,7 @@ START_TEST(order_while_telling)
 	pthread_mutex_unlock(&gate);
 	expect_number(1);
 	expect_number(2);
-	/* Which may be about anything that they tell. */
+	/* It may be about anything that they send. */
 	fake_done(&fake, read_request());
 	end_asking(&one, 0);
 }
@@ -203,7 +204,7 @@ START_TEST(call_not_answered)
 	start_asking(&one, 20);
 	seq = read_request();
 	end_asking(&one, -ETIMEDOUT);
-	/* Too late: nobody wants it, and it is no request that must be refused. */
+	/* Too late: nobody waits for it, and it is no request that must be refused. */
 	fake_done(&fake, seq);
 	await('M', 1);
 	fake_expect_silence(&fake);

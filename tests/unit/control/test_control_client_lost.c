@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The library's connection to a daemon that goes away, refuses, hangs or says nonsense. */
+/* The library's connection to a daemon that goes away, refuses, hangs or sends garbage. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ enum { NS_PER_MS = 1000000, END_MS = 500, GREET_MS = 4000 };
 
 enum { PIECES = 64, PIECE_BYTES = 256 * 1024 };
 
-/* It knows no threads that a child starts after fork(). */
+/* ThreadSanitizer does not support threads that a child starts after fork(). */
 #if defined(__SANITIZE_THREAD__)
 #define THREAD_SANITIZER true
 #elif defined(__has_feature)
@@ -51,7 +51,7 @@ START_TEST(lost)
 	end_asking(&one, -ENOTCONN);
 	ck_assert_ptr_nonnull(strstr(one.why, "went away"));
 	await('D', 1);
-	/* It is told in up(), so this is not: */
+	/* up() has sent it, so this is not sent: */
 	ck_assert_int_eq(post_number(8), 0);
 	fake_accept(&fake);
 	envelope = fake_expect(&fake, CTL__ENVELOPE__BODY_HELLO);
@@ -63,13 +63,13 @@ START_TEST(lost)
 	await('A', 1);
 	ck_assert_int_eq(post_number(9), 0);
 	expect_number(9);
-	/* Who comes now has nothing to tell again. */
+	/* A handler that comes now has nothing to send again. */
 	ck_assert_int_eq(control_register(&other, CONTROL_IF_THERE), 0);
 	await('U', 1);
 }
 END_TEST
 
-/* A process that was connected is there again before others would try: no time passes. */
+/* A process that was connected reconnects before others would try: no time passes. */
 START_TEST(comes_back_at_once)
 {
 	come_up(CONTROL_IF_THERE);
@@ -83,7 +83,7 @@ START_TEST(comes_back_at_once)
 }
 END_TEST
 
-/* A daemon that takes connections and says nothing. */
+/* A daemon that accepts connections and never answers. */
 START_TEST(silent)
 {
 	limits_expire(GREET_MS);
@@ -123,7 +123,7 @@ START_TEST(hopeless)
 	end_asking(&one, -ENOTCONN);
 	ck_assert_ptr_nonnull(strstr(one.why, "daemon.sock"));
 	ck_assert_int_eq(control_register(&other, CONTROL_IF_THERE), -ENOTCONN);
-	/* Somebody has started it, and wants it now. */
+	/* Another process has started it, and needs it now. */
 	fake_close(&fake);
 	fake_listen(&fake);
 	ck_assert_int_eq(control_register(&handler, CONTROL_START), 0);
@@ -223,7 +223,7 @@ START_TEST(messages)
 	/* The first one takes it. */
 	write_fail_qp(0);
 	await('M', 1);
-	/* Nobody takes that one. */
+	/* Nobody accepts that one. */
 	envelope_init(&envelope);
 	envelope.seq = 99;
 	envelope.body_case = CTL__ENVELOPE__BODY_PING;
@@ -234,7 +234,7 @@ START_TEST(messages)
 	ck_assert_uint_eq(answer->seq, 99);
 	ck_assert_uint_eq(answer->failure->error, EOPNOTSUPP);
 	ctl__envelope__free_unpacked(answer, NULL);
-	/* The answer to what was posted with a number of its own. */
+	/* The answer to a message that was posted with a number of its own. */
 	seq = control_next_seq();
 	fake_failure(&fake, seq, EBUSY, "draining");
 	await('M', 4);
@@ -274,7 +274,7 @@ START_TEST(ticks)
 }
 END_TEST
 
-/* What was posted leaves although the last handler goes. */
+/* Posted messages leave although the last handler goes. */
 START_TEST(last_words)
 {
 	come_up(CONTROL_IF_THERE);
@@ -292,7 +292,7 @@ START_TEST(last_words)
 }
 END_TEST
 
-/* A daemon that reads nothing: what is queued has a bound, and the end does not wait for it. */
+/* A daemon that reads nothing: the queue is bounded, and the end does not wait for it. */
 START_TEST(daemon_hangs)
 {
 	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Finding and starting the user's own daemon. The daemon is this program itself, started with
- * --private: it takes what a process says, and ends with the last process. What settings are to be
- * like is a child's, for they are read once a process.
+ * --private: it accepts any message, and ends with the last process. Rows that need certain
+ * settings run in a child, as settings are read once a process.
  */
 #include <check.h>
 #include <errno.h>
@@ -69,7 +69,7 @@ static void say_hello(int fd)
 		perror("send");
 }
 
-/* What the daemon has of its parent, for the test to look at. */
+/* The daemon's inherited state, for the test to check. */
 static void describe_self(const char *path)
 {
 	char name[200];
@@ -224,7 +224,7 @@ static void system_path(char path[DAEMON_PATH])
 	snprintf(path, DAEMON_PATH, "%s/system.sock", folder);
 }
 
-/* Without those of the system and in /tmp, where daemons may run that are not the test's. */
+/* Without the places of the system and in /tmp, where daemons may run that are not the test's. */
 void __wrap_daemon_find_places(struct daemon_places *places)
 {
 	unsigned n = has_system;
@@ -245,7 +245,7 @@ static int start_one(void)
 	int ends[2];
 	char byte;
 
-	/* Descriptor 50 is not to be the daemon's. */
+	/* The daemon must not inherit descriptor 50. */
 	if (pipe(ends) || dup2(ends[1], 50) != 50 || start_and_wait() != 1)
 		return 1;
 	if (waitpid(-1, NULL, WNOHANG) != -1 || errno != ECHILD)
@@ -318,7 +318,7 @@ START_TEST(started_once)
 }
 END_TEST
 
-/* The system's daemon ends for good: no private one takes its place, which would know nothing of
+/* The system's daemon ends for good: no private one takes its place, as that would know nothing of
  * its leases and of other hosts. */
 static int lose_system(void)
 {
@@ -444,7 +444,7 @@ START_TEST(link_to_folder)
 }
 END_TEST
 
-/* Needs root: the folder, and then the daemon, are another user's. */
+/* Needs root: the folder, and then the daemon, belong to another user. */
 START_TEST(of_another_user)
 {
 	struct daemon_place place = private_place();
@@ -487,7 +487,7 @@ static int guarded(void)
 
 	__real_daemon_find_places(&places);
 	frl_set_log(look_for_ignored, FRL_LOG_WARNING, &said);
-	/* Only what it says is of interest. */
+	/* Only its output matters. */
 	frl_device_open(NULL, &device);
 	return (places.n == 1 && !places.list[0].is_private && places.start == DAEMON_NO_START
 			       ? SYSTEMS_ALONE
@@ -496,7 +496,7 @@ static int guarded(void)
 		(frl_launch_detect(&launch) == -EPERM ? REFUSES_PMIX : 0);
 }
 
-/* The user's own daemon could lease it any device, and PMIx load any module. */
+/* The user's own daemon could lease any device to it, and PMIx load any module. */
 START_TEST(more_rights)
 {
 	int found;
@@ -523,7 +523,7 @@ TEST_MAIN(control_spawn)
 		return run_daemon(argv[3]);
 	if (n < 0)
 		return EXIT_FAILURE;
-	/* With more rights the leak checker cannot look. */
+	/* With more rights the leak checker cannot run. */
 	if (argc == 2 && strcmp(argv[1], "copy") == 0)
 		_exit(guarded());
 	return run_suite(all_tests(setup, NULL));

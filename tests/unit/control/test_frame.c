@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames of the control protocol: what comes out is what went in, and what must not come out does
- * not. */
+/* Frames of the control protocol: valid messages come out unchanged, and invalid ones are
+ * refused. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static uint8_t *pack(const Ctl__Envelope *envelope, size_t *ret_size)
 	return frame;
 }
 
-/* NULL with *ret_why, or the message, to be freed. */
+/* Returns NULL with *ret_why, or the message, to be freed. */
 static Ctl__Envelope *round_trip(const Ctl__Envelope *envelope, const char **ret_why)
 {
 	size_t size;
@@ -56,7 +56,7 @@ static void expect_refused(const Ctl__Envelope *envelope, const char *reason)
 	ck_assert_msg(strstr(why, reason) != NULL, "'%s' instead of '%s'", why, reason);
 }
 
-/* A ConnRequest with which nothing is wrong. */
+/* A valid ConnRequest. */
 struct request {
 	Ctl__Envelope envelope;
 	Ctl__ConnRequest body;
@@ -110,7 +110,7 @@ START_TEST(lengths)
 	ck_assert_int_eq(frame_length(frame, sizeof(frame), FRAME_MAX), 0);
 	put_be32(frame, FRAME_MAX + 1);
 	ck_assert_int_eq(frame_length(frame, sizeof(frame), FRAME_MAX), -EMSGSIZE);
-	/* Whoever asks for more than there may be does not get it. */
+	/* A request for more than the limit is refused. */
 	ck_assert_int_eq(frame_length(frame, sizeof(frame), SIZE_MAX), -EMSGSIZE);
 	put_be32(frame, UINT32_MAX);
 	ck_assert_int_eq(frame_length(frame, sizeof(frame), SIZE_MAX), -EMSGSIZE);
@@ -181,13 +181,13 @@ START_TEST(missing_parts)
 	expect_refused(&envelope, "lease");
 	opened.lease = &lease;
 	expect_fine(&envelope);
-	/* The rules are those of messages within messages as well. */
+	/* The rules hold for messages within messages as well. */
 	lease.mac = (ProtobufCBinaryData){ 5, ones };
 	expect_refused(&envelope, "mac");
 }
 END_TEST
 
-/* Which texts are taken; the last column is what becomes of them when they are cleaned. */
+/* The accepted texts; the last column is the text after cleaning. */
 static const struct {
 	const char *text;
 	const char *reason; /* NULL: fine */
@@ -368,7 +368,7 @@ START_TEST(versions)
 }
 END_TEST
 
-/* What a later release may say, with this version: field 200, empty. */
+/* A field of a later release in this version: field 200, empty. */
 START_TEST(unknown_body)
 {
 	static const uint8_t frame[] = { 0, 0, 0, 7, 0x08, CONTROL_VERSION, 0x10, 5, 0xc2, 0x0c,
@@ -397,7 +397,7 @@ START_TEST(garbage)
 }
 END_TEST
 
-/* Each cut of a message is one that lacks something, or none; never a crash. */
+/* Each truncated message lacks something, or is none; never a crash. */
 START_TEST(cut_off)
 {
 	struct request request;
@@ -418,7 +418,7 @@ START_TEST(cut_off)
 }
 END_TEST
 
-/* Two bytes make a struct of hundreds: a message of nothing else would fill the memory. */
+/* Two bytes become a struct of hundreds: a message of nothing else would fill the memory. */
 START_TEST(small_message_of_much_memory)
 {
 	size_t payload = FRAME_MAX, at = FRAME_HEADER;
@@ -445,7 +445,7 @@ START_TEST(small_message_of_much_memory)
 }
 END_TEST
 
-/* What an honest daemon reports of many queue pairs is not taken for that. */
+/* An honest daemon's report of many queue pairs is accepted. */
 START_TEST(large_report)
 {
 	enum { QPS = 5000 };

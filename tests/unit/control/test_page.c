@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pages: written by one process, read by another that trusts nothing of it. */
+/* Pages: written by one process, read by another that does not trust it. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static void teardown(void)
 		close(page_fd);
 }
 
-/* Opens it, or says why not. */
+/* Opens it, or returns the reason why not. */
 static const char *try_open(int fd)
 {
 	struct page_view view = { 0 };
@@ -98,7 +98,7 @@ START_TEST(closed)
 }
 END_TEST
 
-/* Nobody who gets the descriptor can write, or take pages away. */
+/* No process that gets the descriptor can write, or remove pages. */
 START_TEST(sealed)
 {
 	ck_assert_int_ne(ftruncate(page_fd, 0), 0);
@@ -155,7 +155,7 @@ START_TEST(hostile_descriptors)
 }
 END_TEST
 
-/* Reading a hole of it ends the reader where no huge page is left. */
+/* Reading a hole of it kills the reader if no huge page is left. */
 START_TEST(huge_pages)
 {
 	const off_t size = 2 << 20;
@@ -182,7 +182,7 @@ START_TEST(hostile_headers)
 	ck_assert_ptr_nonnull(try_open(page_fd));
 	page->slots = UINT32_MAX;
 	ck_assert_ptr_nonnull(try_open(page_fd));
-	/* So many that their size, cut to 32 bits, would fit. */
+	/* So many that their size, truncated to 32 bits, would fit. */
 	page->slots = UINT32_MAX / (uint32_t)sizeof(struct page_qp) + 1;
 	ck_assert_ptr_nonnull(try_open(page_fd));
 	page->slots = SLOTS - 1;
@@ -190,7 +190,7 @@ START_TEST(hostile_headers)
 }
 END_TEST
 
-/* All numbers of a slot are alike, at every moment that a reader believes in. */
+/* All numbers of a slot are equal, in every state that a reader accepts. */
 static void write_number(struct page_qp *qp, uint32_t number)
 {
 	page_write_begin(qp);
@@ -210,7 +210,7 @@ static void check_number(const struct page_qp *qp)
 		ck_assert_int_eq(qp->error[i], qp->error[0]);
 }
 
-/* With a moment in between, or nobody would ever read it. */
+/* With a pause in between, or nobody would ever read it. */
 static void write_forever(struct page_qp *qp)
 {
 	for (uint32_t i = 1;; i++) {
@@ -231,7 +231,7 @@ START_TEST(concurrent_writer)
 	pid = fork();
 	if (pid == 0)
 		write_forever(&page->qp[0]);
-	/* Until the writer has come some way. */
+	/* Waits until the writer has made progress. */
 	for (unsigned i = 0; i < TRIES && last < WRITES; i++) {
 		if (!page_read_qp(&view, 0, &qp))
 			continue;
@@ -246,7 +246,7 @@ START_TEST(concurrent_writer)
 }
 END_TEST
 
-/* A writer that died in the middle, or means ill. */
+/* A writer that died in the middle, or is malicious. */
 START_TEST(never_finished)
 {
 	struct page_view view = open_page();
