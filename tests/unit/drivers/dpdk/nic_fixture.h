@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A port over the double of a NIC, memory that it sends from, and the packets that it sends. */
+/* A port over the double of a NIC, memory that it sends from, and its packets. */
 #ifndef FERRULE_TESTS_UNIT_DRIVERS_DPDK_NIC_FIXTURE_H
 #define FERRULE_TESTS_UNIT_DRIVERS_DPDK_NIC_FIXTURE_H
 
@@ -30,7 +30,7 @@ extern struct nic_logged nic_logged;
 extern const char *nic_devargs;
 extern const struct gid_table *nic_gids;
 extern bool nic_is_huge; /* physical_pages() finds the memory's pages to stay */
-/* What /sys says of a PCI device; `exists`: it is asked for here. */
+/* The PCI device in /sys; `exists`: it is looked up here. */
 extern struct pci_device nic_pci;
 
 /* Begins a case. */
@@ -38,7 +38,7 @@ void nic_setup(void);
 int nic_open_port(void);
 void nic_must_open(void);
 void nic_map_memory(void);
-/* Nothing refers to the memory, and all buffers of the port are where they were. */
+/* Nothing refers to the memory, and all buffers of the port are in its pools. */
 void nic_close_port(unsigned free_buffers);
 
 unsigned nic_free_buffers(void);
@@ -46,15 +46,15 @@ unsigned nic_free_buffers(void);
 uint32_t nic_room_of(void);
 /* For frl_set_log(): counts lines in nic_logged. */
 void nic_keep_line(enum frl_log_level level, const char *line, void *arg);
-/* A warning that has all of `text` in it, and no other one. */
+/* A warning that contains all of `text`, and no other one. */
 void nic_check_logged(const char *text);
 
 struct port_packet nic_packet_of(uint32_t at, uint32_t len);
-/* The n-th packet that the driver has taken is the one of nic_packet_of(). */
+/* The n-th packet that the driver has taken equals that of nic_packet_of(). */
 void nic_check_sent(unsigned n, uint32_t at, uint32_t len);
-/* Sends such a packet; how many segments it has. */
+/* Sends such a packet. Returns how many segments it has. */
 unsigned nic_segments_of(uint32_t at, uint32_t len);
-/* Payloads of all kinds of lengths and places, with the NIC's rules checked by its double. */
+/* Payloads of all kinds of lengths and places; the double checks the NIC's rules. */
 void nic_send_all_kinds(void);
 
 #endif

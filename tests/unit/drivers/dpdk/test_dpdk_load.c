@@ -10,7 +10,7 @@
 #include "drivers/dpdk/module.h"
 #include "tests/fixtures/program.h"
 
-/* What there is in the place of the module. */
+/* The file in place of the module. */
 static enum { MISSING, NEEDY, BROKEN, FOREIGN, OTHER_RELEASE, TAKEN, RIGHT } found;
 static unsigned n_tried, n_hosts;
 static const struct dpdk_host *given_host;
@@ -50,7 +50,8 @@ void *__wrap_dlopen(const char *path, int flags)
 	if (!is_module(path))
 		return __real_dlopen(path, flags);
 	n_tried++;
-	/* The loader says why in dlerror(). One that is there lacks a library: the first one. */
+	/* The loader gives the reason in dlerror(). An existing module lacks a library: the first
+	 * one. */
 	if (found == MISSING || (found == NEEDY && n_tried > 1)) {
 		snprintf(nowhere, sizeof(nowhere), "%s.nowhere", path);
 		return __real_dlopen(nowhere, flags);
@@ -118,6 +119,6 @@ END_TEST
 
 TEST_MAIN(dpdk_load)
 {
-	/* What is loaded stays. */
+	/* A loaded module stays. */
 	return run_suite_forked(all_tests(NULL, NULL));
 }

@@ -36,7 +36,7 @@ static void close_port(void)
 
 /* ---- MTU */
 
-/* Some drivers go by the configuration, some by the call. */
+/* Some drivers use the configuration, some the call. */
 START_LOOP_TEST(mtu_is_set, 3)
 {
 	nic.has_no_set_mtu = _i == 1;
@@ -48,7 +48,7 @@ START_LOOP_TEST(mtu_is_set, 3)
 }
 END_TEST
 
-/* The NIC is the kernel's too; loopback stands for its interface. */
+/* The NIC is the kernel's, too; loopback stands for its interface. */
 static const struct {
 	uint32_t kernels, max_frame;
 } kernel_rows[] = { { 1500, 1514 }, { 4180, 4194 }, { 9000, 9014 } };
@@ -69,7 +69,7 @@ END_TEST
 
 /* ---- names */
 
-/* EAL knows a device by its whole address only. There is none with this one. */
+/* EAL knows a device by its full address only. There is none with this one. */
 START_LOOP_TEST(short_addresses, 3)
 {
 	static const char *const rows[][2] = {
@@ -176,7 +176,7 @@ START_TEST(no_signal_while_opening)
 		ck_assert_int_lt(nic_open_port(), 0);
 		ck_assert_msg(n_signals == 0, "%s", calls[i]);
 	}
-	/* That of somebody else arrives. */
+	/* A signal of another sender arrives. */
 	raise(SIGPIPE);
 	ck_assert_uint_eq(n_signals, 1);
 	signal(SIGPIPE, before);

@@ -45,7 +45,7 @@ START_TEST(memory_that_stays)
 	open_by_physical();
 	before = nic_free_buffers();
 	nic_map_memory();
-	/* Header, three references, trailer: no page is followed by the next one. */
+	/* Header, three references, trailer: no two pages are adjacent. */
 	ck_assert_uint_eq(nic_segments_of(PAGE - 10, 10 + PAGE - 20), 4);
 	ck_assert_uint_eq(
 		rte_mbuf_data_iova(nic.sent[0].mbuf->next), (UINT64_C(1) << 40) + PAGE - 10);
@@ -124,7 +124,7 @@ START_TEST(any_call_may_fail)
 }
 END_TEST
 
-/* How payload leaves is logged. */
+/* The log says how payload is sent. */
 static const struct way_row {
 	const char *driver;
 	uint16_t segments;

@@ -124,7 +124,7 @@ START_TEST(frame_without_room)
 }
 END_TEST
 
-/* Without the addresses that a tag comes behind. */
+/* Without the addresses in front of a tag. */
 START_TEST(tag_of_a_short_frame)
 {
 	struct port_frame frame;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sending by NICs that DPDK drives: segments, references, and memory that is to go. */
+/* Sending by NICs that DPDK drives: segments, references, and memory that is unmapped. */
 #include <check.h>
 #include <errno.h>
 #include <string.h>
@@ -56,8 +56,8 @@ START_TEST(one_segment)
 }
 END_TEST
 
-/* As Ethernet wants it, with zeros behind what was to be sent. A software port leaves that to the
- * next one that sends. */
+/* As Ethernet requires, with zeros behind the data. A software port leaves that to the next
+ * sender. */
 START_LOOP_TEST(short_frames, 3)
 {
 	static const char *const drivers[] = { "net_ice", "net_e1000_em", "net_double" };
@@ -87,7 +87,7 @@ START_LOOP_TEST(short_frames, 3)
 }
 END_TEST
 
-/* Without and with a driver that gives up what is sent: copies and references. */
+/* Without and with a driver that releases sent packets: copies and references. */
 START_LOOP_TEST(segments_within_pages, 2)
 {
 	unsigned before;
@@ -128,7 +128,7 @@ START_TEST(buffers_run_out)
 }
 END_TEST
 
-/* What virtio's driver needs to do without indirect descriptors. */
+/* The requirements of virtio's driver to work without indirect descriptors. */
 START_TEST(one_buffer_for_virtio)
 {
 	unsigned before;
@@ -146,8 +146,8 @@ START_TEST(one_buffer_for_virtio)
 }
 END_TEST
 
-/* Its memory may be shared with somebody, the application's is not. net_ring passes packets on as
- * they are. */
+/* Its memory may be shared with another process, the application's is not. net_ring passes packets
+ * on unchanged. */
 START_LOOP_TEST(unknown_vdev, 2)
 {
 	unsigned before;
@@ -233,7 +233,7 @@ START_TEST(packet_that_stays_at_the_tail)
 }
 END_TEST
 
-/* One frame for what was sent before it, however often the memory is asked for. */
+/* One frame for everything sent before it, however often the memory is queried. */
 START_TEST(packets_under_way)
 {
 	unsigned before;
@@ -273,7 +273,7 @@ START_TEST(packets_that_wait_for_a_link)
 	ck_assert_uint_eq(nic.starts, 1);
 	ck_assert(port_mem_flush(nic_port, nic_mem));
 	ck_assert_uint_eq(nic.starts, 2);
-	/* The link is not to be trained anew again and again. */
+	/* The link is not restarted again and again. */
 	ck_assert(port_mem_flush(nic_port, nic_mem));
 	ck_assert_uint_eq(nic.starts, 2);
 	/* A queue pair tries again. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is read of a PCI device, out of a folder that stands for /. */
+/* The properties of a PCI device, from a folder that stands for /. */
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Physical addresses of memory that stays where it is. The case of real huge pages needs root and
- * free ones, as the guests of tests/interop/pmd.sh have them.
+ * Physical addresses of pinned memory. The case of real huge pages needs root and free ones, as the
+ * guests of tests/interop/pmd.sh have them.
  */
 #include <check.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static const struct together_row {
 	uint32_t len, together;
 	rte_iova_t address;
 } together_rows[] = {
-	/* Pages 0 and 1 lie together, page 2 is elsewhere, page 3 is below it. */
+	/* Pages 0 and 1 are adjacent, page 2 is elsewhere, page 3 is below it. */
 	{ 0, 100, 100, 0x10000 },
 	{ 0, PAGE, PAGE, 0x10000 },
 	{ 0, PAGE + 1, PAGE + 1, 0x10000 },

@@ -15,7 +15,7 @@ static struct ring_way *way;
 static struct ring_tx tx;
 static struct ring_rx rx;
 static uint8_t got[RING_MAX_FRAME + RING_LINE]; /* what the consumer has taken */
-/* Its memory, and pages around it that nobody may touch. */
+/* Its memory, between pages without access. */
 static uint8_t *ring_mapping;
 static size_t ring_page, ring_mapping_size;
 
@@ -26,7 +26,7 @@ static inline uint32_t mix(uint32_t n)
 	return n ^ n >> 16;
 }
 
-/* A new ring, of RING_BYTES or RING_SMALL_BYTES. Its memory ends where that of all does. */
+/* A new ring, of RING_BYTES or RING_SMALL_BYTES. Its memory ends at the end of the whole. */
 static inline void ring_choose(uint32_t bytes)
 {
 	size_t size = offsetof(struct ring_way, records) + bytes + RING_BEHIND;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The handshake of a link of the local fabric: a client that sends and goes at once, ends without
- * descriptors, peers that send nonsense, and strangers that connect to keep the server busy.
+ * The handshake of a link of the local fabric: a client that sends and leaves at once, ends without
+ * descriptors, peers that send garbage, and other programs that connect to keep the server busy.
  */
 #include <check.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "tests/fixtures/program.h"
 #include "tests/fixtures/slow_file.h"
 
-/* The client's end comes up, sends a frame and goes, in one go. */
+/* The client's end comes up, sends a frame and leaves, in one go. */
 static void come_send_and_go(void)
 {
 	uint8_t frame[FRAME] = "the last words", *rest;
@@ -36,7 +36,7 @@ static void come_send_and_go(void)
 	close_side(&client);
 }
 
-/* In the moment between a look at what has come and one at whether the peer is there. */
+/* Between a check for frames and one for the peer's presence. */
 static bool goes_between;
 
 bool __real_handshake_is_closed(int fd);
@@ -75,7 +75,7 @@ START_LOOP_TEST(client_that_is_gone, 2)
 }
 END_TEST
 
-/* A client that goes without having come: the next one may. */
+/* A client that leaves without having connected: the next one may. */
 START_TEST(client_that_never_came)
 {
 	come_together();
@@ -89,7 +89,7 @@ START_TEST(client_that_never_came)
 }
 END_TEST
 
-/* Allows so many more descriptors, or with -1 as many as before. */
+/* Allows that many more descriptors, or with -1 as many as before. */
 static void allow_files(int more)
 {
 	static struct rlimit before;
@@ -186,7 +186,7 @@ START_LOOP_TEST(frames_too_short, 2)
 }
 END_TEST
 
-/* A descriptor of something else is no reason to give the link up. */
+/* An unrelated descriptor does not end the link. */
 START_TEST(wrong_descriptor)
 {
 	struct handshake_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
@@ -219,7 +219,7 @@ static int connect_to_server(void)
 	return fd;
 }
 
-/* More than the server has room for, some of which say something else than a client would. */
+/* More than the server has room for, some of which send other messages than a client. */
 START_TEST(others_do_not_delay_the_client)
 {
 	const struct handshake_hello hello = { .magic = MAGIC, .secret = "open barley" };
@@ -244,7 +244,7 @@ START_TEST(others_do_not_delay_the_client)
 }
 END_TEST
 
-/* One that says nothing is sent away after a second. */
+/* A silent client is disconnected after a second. */
 START_TEST(silent_ones_have_a_second)
 {
 	char byte;
@@ -269,7 +269,7 @@ static int make_slow(void)
 	return fd;
 }
 
-/* A link that is closed takes them along, also those that it has not accepted. */
+/* A link that is closed closes them, too, also those that it has not accepted. */
 START_TEST(others_go_with_the_link)
 {
 	int silent, slow = make_slow();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that a peer of the local fabric exports: which is refused, and how much is mapped. */
+/* Memory that a peer of the local fabric exports: which memory is refused, and how much is
+ * mapped. */
 #include <check.h>
 #include <fcntl.h>
 #include <string.h>
@@ -34,7 +35,7 @@ struct export_message {
 static struct import_limits usual_limits;
 static bool plays_huge; /* memfd_make_huge() finds huge pages */
 
-/* Until each has what the other exports by itself. */
+/* Waits until each has the other's default exports. */
 static void come_together_for_exports(void)
 {
 	come_together();
@@ -98,7 +99,7 @@ static int export(struct side *from, uint16_t id, uint64_t size, int fd)
 	return answer;
 }
 
-/* Pages that would be this process's when it reads them, and memory that could lose some. */
+/* Pages that this process would allocate by reading them, and memory that can shrink. */
 START_TEST(exports_with_holes)
 {
 	const uint64_t large = import_limits.link.holes;
@@ -124,7 +125,7 @@ START_TEST(exports_with_holes)
 }
 END_TEST
 
-/* A hole is a SIGBUS where memory is accounted for strictly; in doubt it is. */
+/* A hole is a SIGBUS with strict accounting of memory, which is assumed in doubt. */
 START_TEST(exports_with_strict_accounting)
 {
 	const char *usual = memfd_policy_file;
@@ -138,7 +139,7 @@ START_TEST(exports_with_strict_accounting)
 }
 END_TEST
 
-/* Own memory that the peer would refuse is exported when it has been written to. */
+/* Own memory that the peer would refuse is exported once it has been written to. */
 START_TEST(sparse_memory_waits)
 {
 	struct in_place *in_place = client.link.in_place;
@@ -161,8 +162,8 @@ START_TEST(sparse_memory_waits)
 }
 END_TEST
 
-/* A peer that fills its ring with references to nothing, and goes: each burst looks at no more than
- * it was asked for, and the link ends when the ring has been looked at once around. */
+/* A peer that fills its ring with references to nothing, and leaves: each burst handles no more
+ * than requested, and the link ends after one pass over the ring. */
 START_TEST(ring_of_wrong_references)
 {
 	struct local_port *port = &server.port;
@@ -221,7 +222,7 @@ START_TEST(huge_pages_are_not_exported)
 	huge = share_alloc(size);
 	ck_assert_int_eq(in_place_use(&client.port, huge, size, &use), 0);
 	ck_assert_ptr_null(use);
-	/* What there was before is passed on as before. */
+	/* Existing memory is passed on as before. */
 	ck_assert_int_eq(in_place_use(&client.port, memory, size, &use), 0);
 	ck_assert_ptr_nonnull(use);
 	in_place_unuse(&client.port, use);
@@ -230,7 +231,7 @@ START_TEST(huge_pages_are_not_exported)
 }
 END_TEST
 
-/* The seals that are asked for do what they are asked for. */
+/* The requested seals have their effect. */
 START_TEST(sealed_memory_keeps_its_pages)
 {
 	int fd = make_memory(PAGES * PAGE, PAGES * PAGE, ALL_SEALS);
@@ -242,7 +243,7 @@ START_TEST(sealed_memory_keeps_its_pages)
 }
 END_TEST
 
-/* More behind the end than is missing before it: nobody needs that. */
+/* More bytes behind the end than are missing before it: nobody needs that. */
 START_TEST(exports_with_pages_behind_the_end)
 {
 	uint64_t size = PAGES * PAGE;
@@ -259,7 +260,7 @@ static int export_full(struct side *from, uint16_t id)
 	return export(from, id, PAGES * PAGE, make_memory(PAGES * PAGE, PAGES * PAGE, ALL_SEALS));
 }
 
-/* A link's share: what is taken back makes room. */
+/* A link's quota: released memory makes room. */
 START_TEST(exports_of_one_peer)
 {
 	import_limits.link.bytes = server.link.in_place->mapped.bytes + 2 * PAGES * PAGE;
@@ -269,12 +270,12 @@ START_TEST(exports_of_one_peer)
 	ck_assert_int_eq(tell(&client, WITHDRAW, 1, 0, -1), RELEASED);
 	ck_assert_int_eq(export_full(&client, 3), READY);
 	ck_assert_int_eq(export_full(&client, 1), REFUSED);
-	/* The other one has a share of its own. */
+	/* The other one has a quota of its own. */
 	ck_assert_int_eq(export_full(&server, 1), READY);
 }
 END_TEST
 
-/* The process' share, and what a link had is free when the link is gone. */
+/* The process's quota: a link's share is free when the link is gone. */
 START_TEST(exports_of_all_peers)
 {
 	uint64_t both = server.link.in_place->mapped.bytes + client.link.in_place->mapped.bytes;

@@ -58,7 +58,7 @@ START_TEST(names_of_peers)
 }
 END_TEST
 
-/* An end that tells somebody else's name is not woken, and neither is that one. */
+/* An end that sends another end's name is not woken, and neither is that other one. */
 START_LOOP_TEST(names_of_strangers, 2)
 {
 	struct side *liar = _i ? &server : &client, *other = _i ? &client : &server;
@@ -70,7 +70,7 @@ START_LOOP_TEST(names_of_strangers, 2)
 	ck_assert_uint_eq(other->port.links[0].wake, 0);
 	wake_up(other->port.wake_fd, other->port.links[0].wake);
 	ck_assert(!is_woken(stranger));
-	/* The client tells the server that it does not wake it. */
+	/* The client reports that it does not wake the server. */
 	ck_assert((liar->port.links[0].wake == 0) == (liar == &server));
 	close(stranger);
 }
@@ -89,7 +89,7 @@ static void flood(int stranger, int proof_fd)
 	while (n == 1);
 }
 
-/* A stranger keeps the server's proof out: neither end waits to be woken. Nobody can keep the
+/* Another process keeps the server's proof out: neither end waits to be woken. Nobody can keep the
  * client's out. */
 START_LOOP_TEST(flooded_proofs, 2)
 {

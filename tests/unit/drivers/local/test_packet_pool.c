@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Packet buffers of the local fabric: handed out and taken back, and where their memory is. */
+/* Packet buffers of the local fabric: allocation, release, and the place of their memory. */
 #include <check.h>
 #include <errno.h>
 #include <stdint.h>
@@ -40,7 +40,7 @@ START_TEST(pools_lie_together)
 }
 END_TEST
 
-/* Pools that come and go do not walk away from one that stays. */
+/* New pools stay near one that exists. */
 START_TEST(pools_reuse_places)
 {
 	struct packet_pool stays, pool;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The rings of local links: frames of all lengths go through as they are, a full ring takes no
- * more, and what the other end writes into the memory does no harm. */
+/* The rings of local links: frames of all lengths pass unchanged, a full ring takes no more, and
+ * the other end's writes into the memory do no harm. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ enum {
 	PASSED = 20000, /* between threads */
 	PATTERN = 251,
 	MOST = 5000, /* bytes of a frame of one that writes anything */
-	/* Of a word, as ring.c has them. */
+	/* Flags of a word, as in ring.c. */
 	THERE = 1 << 16,
 	SHORTENED = 1 << 17,
 	KEPT = 1 << 18,
@@ -103,7 +103,7 @@ static uint32_t shape(uint32_t n, uint32_t *ret_header_len)
 	return len;
 }
 
-/* Whatever is behind whatever else. Filled up and emptied, by more and by less. */
+/* All pairs of frames behind each other. Filled up and emptied, by more and by less. */
 START_TEST(mixture)
 {
 	uint32_t n_sent = 0, n_got = 0, fulls = 0;
@@ -127,7 +127,7 @@ START_TEST(mixture)
 }
 END_TEST
 
-/* A full ring takes nothing and loses nothing; emptied it has room for the longest frame. */
+/* A full ring takes nothing and loses nothing; when empty it has room for the longest frame. */
 START_LOOP_TEST(full, ROWS(lengths))
 {
 	const uint32_t len = lengths[_i];
@@ -141,7 +141,7 @@ START_LOOP_TEST(full, ROWS(lengths))
 			ck_assert_uint_lt(n_sent, RING_BYTES / RING_LINE);
 		}
 		ck_assert_int_eq(send_frame(len, len), -EAGAIN);
-		/* But for the bytes that the consumer has not told of. */
+		/* Except the bytes that the consumer has not released. */
 		ck_assert_uint_ge(n_sent * (len + RING_LINE + 4), RING_BYTES / 2);
 		for (n_got = 0; n_got < n_sent; n_got++) {
 			fill(sent, len, round + n_got, n_got % 2);
@@ -196,8 +196,8 @@ START_LOOP_TEST(wrong_place, ROWS(places))
 }
 END_TEST
 
-/* A producer that scribbles: frames of the lengths that were asked for, or an end; the pages around
- * the memory and what is behind the frame stay untouched. */
+/* A malicious producer: frames of the requested lengths, or an end; the pages around the memory and
+ * the bytes behind the frame stay untouched. */
 START_TEST(scribbling_producer)
 {
 	uint32_t taken = 0;
@@ -217,7 +217,7 @@ START_TEST(scribbling_producer)
 		}
 		ck_assert_int_le(len, MOST);
 		memset(got, 0xee, MOST + RING_LINE);
-		/* It is read once: what is written later counts no more. */
+		/* It is read once: a later write has no effect. */
 		memset(way->records + rx.at, 0xff, sizeof(word));
 		ring_take(&rx, got);
 		ck_assert_uint_eq(got[len + RING_LINE - 1], 0xee);
@@ -227,7 +227,7 @@ START_TEST(scribbling_producer)
 }
 END_TEST
 
-/* A consumer that claims to be here and there. */
+/* A consumer that reports wrong positions. */
 START_TEST(lying_consumer)
 {
 	uint32_t written = 0;
@@ -244,7 +244,7 @@ END_TEST
 
 /* ---- two threads */
 
-/* The producer's end is no use any more: said in the test's own thread. */
+/* The producer's end is unusable: set in the test's own thread. */
 static atomic_int produce_error;
 
 static void *produce(void *arg)
@@ -319,7 +319,7 @@ START_LOOP_TEST(both_ends, 2)
 
 	ck_assert_int_eq(ring_link_make(_i ? RING_SMALL_BYTES : RING_BYTES, &server, &fd), 0);
 	ck_assert_int_eq(ring_link_join(fd, &client), 0);
-	/* Nobody takes pages away. */
+	/* Nobody removes pages. */
 	ck_assert_int_eq(ftruncate(fd, 0), -1);
 	ck_assert_int_eq(errno, EPERM);
 	close(fd);
@@ -327,7 +327,7 @@ START_LOOP_TEST(both_ends, 2)
 		pass(server, client, n);
 		pass(client, server, n);
 	}
-	/* One end goes, what it has sent stays. */
+	/* One end leaves, its sent frames stay. */
 	fill(sent, 100, 0, 0);
 	ck_assert_int_eq(ring_begin(&server->tx, sent, 100, 0, &(uint8_t *){ NULL }), 0);
 	ring_show(&server->tx);
@@ -337,7 +337,7 @@ START_LOOP_TEST(both_ends, 2)
 }
 END_TEST
 
-/* Memory that the peer could take away, that is too short, or that nobody can write to. */
+/* Memory that the peer could remove, that is too short, or that is not writable. */
 START_LOOP_TEST(wrong_memory, 7)
 {
 	struct ring_link *link = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The rings of local links: a consumer that sleeps is woken, and who wakes others never waits. */
+/* The rings of local links: a consumer that sleeps is woken, and waking never blocks. */
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
@@ -31,7 +31,7 @@ static bool is_readable(int fd, int timeout_ms)
 	return poll(&event, 1, timeout_ms) == 1;
 }
 
-/* Woken once for each time that it falls asleep, and not when it is awake. */
+/* Woken once each time it falls asleep, and never when it is awake. */
 START_TEST(woken_once)
 {
 	ck_assert(!ring_must_wake(&tx));
@@ -60,7 +60,7 @@ static void *wake_consumer(void *arg)
 		while (atomic_load_explicit(&sleeper->seen, memory_order_relaxed) < n)
 			if (mix(n) % 64 == 0)
 				sched_yield();
-		/* So that it comes now before the consumer looks, now after, now just then. */
+		/* So that it arrives before the consumer checks, after that, or just then. */
 		for (uint32_t i = mix(~n) % 1024; i > 0; i--)
 			atomic_load_explicit(&sleeper->seen, memory_order_relaxed);
 		if (ring_begin(&tx, &byte, 1, 0, &rest))
@@ -105,9 +105,9 @@ START_TEST(no_lost_wakeup)
 }
 END_TEST
 
-/* Both at the same time, as nearly as can be: the consumer falls asleep and looks, the producer
- * shows a frame and asks. One of them sees what the other did. Rounds take long on a processor that
- * is busy otherwise: then there are fewer. */
+/* Both as nearly at the same time as possible: the consumer falls asleep and checks, the producer
+ * publishes a frame and asks. One of them sees the other's action. Rounds take long on a busy
+ * processor: then there are fewer. */
 static struct {
 	atomic_uint round;    /* that both may begin */
 	atomic_uint done;     /* that the producer has ended */
@@ -174,7 +174,7 @@ START_TEST(either_sees)
 }
 END_TEST
 
-/* Waking never waits, whoever has the name and whatever becomes of that one. */
+/* Waking never blocks, whoever has the name and whatever happens to that one. */
 START_TEST(waking)
 {
 	uint32_t name, other;
@@ -189,7 +189,7 @@ START_TEST(waking)
 	/* Itself. */
 	wake_up(fd, name);
 	ck_assert(is_readable(fd, 0));
-	/* Much more than it takes; then it is readable all the same, and again when it is empty. */
+	/* Much more than it takes; it is readable all the same, and again when it is empty. */
 	for (int i = 0; i < WAKES; i++)
 		wake_up(from, name);
 	ck_assert(is_readable(fd, 0));
@@ -209,7 +209,7 @@ START_TEST(waking)
 }
 END_TEST
 
-/* What proves that a name is that of a link's other end, and what does not. */
+/* Proofs that a name belongs to a link's other end, right ones and wrong ones. */
 START_TEST(proofs)
 {
 	uint32_t name, other, proof;
@@ -226,12 +226,12 @@ START_TEST(proofs)
 	wake_prove(fd, proof, "another link", true);
 	wake_prove(fd, proof, "a link", false);
 	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), 0);
-	/* Another socket, and who tells the name of another one. */
+	/* Another socket, and a socket that sends another one's name. */
 	wake_prove(stranger, proof, "a link", true);
 	ck_assert_uint_eq(wake_proven(proof_fd, name, "a link", true), 0);
 	wake_prove(fd, proof, "a link", true);
 	ck_assert_uint_eq(wake_proven(proof_fd, other, "a link", true), 0);
-	/* Behind what others have sent. */
+	/* Behind messages of others. */
 	wake_up(stranger, proof);
 	wake_prove(stranger, proof, "a link", true);
 	wake_prove(fd, proof, "a link", true);
@@ -248,7 +248,7 @@ START_TEST(proofs)
 }
 END_TEST
 
-/* Names that the kernel gives to sockets whose owners do not choose: ids of processes. */
+/* Names that the kernel gives to sockets whose owners choose none: ids of processes. */
 START_TEST(names_to_come)
 {
 	ck_assert_uint_eq(wake_check(1), 0);
@@ -258,7 +258,7 @@ START_TEST(names_to_come)
 }
 END_TEST
 
-/* One that is woken again and again and never reads keeps nobody from waking others. */
+/* A waiter that is woken again and again and never reads does not block others. */
 START_TEST(wakes_others)
 {
 	uint32_t names[3];
@@ -277,7 +277,7 @@ START_TEST(wakes_others)
 }
 END_TEST
 
-/* Descriptors that somebody sends along would be this process's to close, which may take long. */
+/* This process would have to close descriptors that come along, which may take long. */
 START_TEST(takes_no_descriptors)
 {
 	union {

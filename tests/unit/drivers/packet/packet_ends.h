@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Two ports over packet sockets, joined by a pair of local sockets, which pass frames on as the
- * kernel does where nothing has to cut them; and packets to send between them.
+ * kernel does without segmentation; and packets to send between them.
  */
 #ifndef FERRULE_TESTS_UNIT_DRIVERS_PACKET_PACKET_ENDS_H
 #define FERRULE_TESTS_UNIT_DRIVERS_PACKET_PACKET_ENDS_H
@@ -17,7 +17,7 @@
 
 enum { PAYLOAD = 4096, MANY = 40, HEADERS = 42 };
 
-/* Theirs, and what all payload is of. */
+/* Their addresses, and the bytes of all payload. */
 static const uint8_t macs[2][6] = { { 2, 0, 0, 0, 0, 1 }, { 2, 0, 0, 0, 0, 2 } };
 static uint8_t memory[MANY * PAYLOAD];
 
@@ -101,7 +101,7 @@ static inline void open_both(struct packet_port *ret_ports[2])
 		ret_ports[i] = open_end(fds[i]);
 }
 
-/* Slots are free, or frames can be received into them: nobody has kept one. */
+/* Slots are free, or frames can be received into them: none is retained. */
 static inline void count_slots(struct packet_port *port)
 {
 	uint32_t n = port->n_free;

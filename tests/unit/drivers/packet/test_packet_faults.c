@@ -18,7 +18,7 @@ enum { UD_SEND_ONLY = TRANSPORT_UD | OP_SEND_ONLY };
 
 /* ---- errors of the kernel */
 
-/* What the next calls say, one after the other; 0: what they say by themselves. */
+/* The results of the next calls, in order; 0: the real result. */
 static int send_errors[16], waiting_errors[16];
 static unsigned n_sends, n_waits;
 
@@ -100,7 +100,7 @@ START_LOOP_TEST(refused, ROWS(refusals))
 }
 END_TEST
 
-/* Behind another frame: the kernel would not tell why it does not take one. */
+/* Behind another frame: the kernel would not give the reason why it refuses one. */
 START_LOOP_TEST(datagrams_lead, 2)
 {
 	struct port_packet packets[4];
@@ -150,7 +150,7 @@ START_TEST(counts_waiting_error)
 }
 END_TEST
 
-/* As long as a frame can be, and longer: `len` bytes of it, and the packets that come of it. */
+/* The longest frame, and longer: `len` bytes of it, and its packets. */
 static const struct {
 	bool v4;
 	uint16_t vlan;
@@ -189,7 +189,7 @@ START_LOOP_TEST(long_frames, ROWS(longs))
 }
 END_TEST
 
-/* Another cut is expected only when it came twice running. */
+/* Another segmentation is expected only after two frames of it in a row. */
 START_TEST(expects)
 {
 	static const uint32_t lens[] = { 1024, 2048, 1024, 2048, 2048, PAYLOAD, 1024 };
@@ -211,7 +211,7 @@ START_TEST(expects)
 }
 END_TEST
 
-/* Whatever comes, nothing is read or written beyond where it should. */
+/* Whatever arrives, nothing is read or written out of bounds. */
 START_LOOP_TEST(garbage, 4)
 {
 	struct port_frame frames[PORT_BURST];

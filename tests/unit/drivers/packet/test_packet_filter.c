@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the filter of a packet socket lets in, as the kernel runs it: on a local socket, which takes
- * such filters as well. VLAN tags are in the frames here, as other sockets of an interface send
- * them; those that the kernel has taken off are for the system test.
+ * The frames that the filter of a packet socket accepts, as the kernel runs it: on a local socket,
+ * which takes such filters as well. VLAN tags are in the frames here, as other sockets of an
+ * interface send them. Tags that the kernel has removed are for the system test.
  */
 #include <check.h>
 #include <errno.h>
@@ -156,7 +156,7 @@ static bool comes_in(const struct packet_scope *scope, int row)
 
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, fds), 0);
 	ck_assert_int_eq(packet_filter(fds[0], scope), 0);
-	/* What a filter refuses is no error to the sender. */
+	/* A refused frame is no error to the sender. */
 	(void)!send(fds[1], frame, len, 0);
 	came = recv(fds[0], got, sizeof(got), 0) == (ssize_t)len;
 	close(fds[0]);
@@ -179,7 +179,7 @@ START_LOOP_TEST(lets_in, ROWS(rows))
 }
 END_TEST
 
-/* The link-local address of the interface's MAC is that of all its leases. */
+/* All leases share the link-local address of the interface's MAC. */
 START_TEST(no_link_local_address_of_others)
 {
 	const struct gid_table gids = own_gids(0);
@@ -191,7 +191,7 @@ START_TEST(no_link_local_address_of_others)
 }
 END_TEST
 
-/* As many addresses as a port can have, of either family. */
+/* The maximum of addresses of a port, of either family. */
 START_LOOP_TEST(has_room, 2)
 {
 	struct gid_table gids = { .n = FRL_MAX_GIDS };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ports over packet sockets: packets joined to frames and cut out of them again. Two ports are
- * joined by a pair of local sockets here, which pass frames on as the kernel does where nothing has
- * to cut them; what the kernel itself makes of them is for the system test.
+ * Ports over packet sockets: packets joined to frames and cut out of them again. A pair of local
+ * sockets joins two ports here, and passes frames on as the kernel does without segmentation. The
+ * system test has the kernel's own segmentation.
  */
 #include <check.h>
 #include <errno.h>
@@ -78,7 +78,7 @@ START_TEST(changes_icrc)
 		put_be16(bytes + 4, (uint16_t)(get_be16(bytes + 4) ^ change));
 		after = crc32_gzip_refl(7, bytes, len);
 		ck_assert_uint_eq(packet_icrc_change(&power, change, len - 6), before ^ after);
-		/* And the same as before, by what it has kept. */
+		/* And the same as before, by the retained bytes. */
 		ck_assert_uint_eq(packet_icrc_change(&power, change, len - 6), before ^ after);
 	}
 }
@@ -86,7 +86,7 @@ END_TEST
 
 /* ---- joined */
 
-/* What is changed in one of five packets of 1024 bytes; so many of them are joined then. */
+/* The change in one of five packets of 1024 bytes; that many of them are joined then. */
 static const struct {
 	const char *what;
 	bool v4;
@@ -234,7 +234,7 @@ START_LOOP_TEST(cut_up, ROWS(cuts))
 	memcpy(frame, packet.header, cuts[_i].len < HEADERS ? cuts[_i].len : HEADERS);
 	if (cuts[_i].at >= 0)
 		frame[cuts[_i].at] ^= 1;
-	/* Of exactly that length: a sanitizer sees what is read beyond. */
+	/* Of exactly that length: a sanitizer finds reads behind it. */
 	frame = realloc(frame, cuts[_i].len ? cuts[_i].len : 1);
 	is_cut = packet_cut(&vnet, frame, cuts[_i].len, cuts[_i].len, &cut);
 	ck_assert_msg(is_cut == (cuts[_i].n > 0), "%s", cuts[_i].what);
@@ -248,7 +248,7 @@ END_TEST
 
 /* ---- two ports */
 
-/* Packet `psn` came as it was sent, but for its identification. */
+/* Packet `psn` arrived unchanged, except for its identification. */
 static void check_packet(const struct port_frame *frame, uint32_t psn, uint32_t len)
 {
 	struct wire_packet packet;
@@ -282,7 +282,7 @@ static const struct {
 	{ false, 9, 1000, 998, MANY },
 };
 
-/* All that is sent comes, cut as expected or not. */
+/* All sent packets arrive, segmented as expected or not. */
 static void pass(struct packet_port *ports[2], unsigned way)
 {
 	struct port_packet packets[MANY];
@@ -321,7 +321,8 @@ START_LOOP_TEST(passes, ROWS(ways))
 }
 END_TEST
 
-/* Who sleeps is told of frames in the socket, and does not sleep while some of them are left. */
+/* A sleeping receiver is notified of frames in the socket, and does not sleep while some are
+ * left. */
 START_TEST(tells)
 {
 	struct packet_port *ports[2];
@@ -347,7 +348,7 @@ START_TEST(tells)
 }
 END_TEST
 
-/* One after the other: what is expected is wrong every time. */
+/* One after the other: the expectation is wrong every time. */
 START_TEST(passes_in_turns)
 {
 	struct packet_port *ports[2];
@@ -359,7 +360,7 @@ START_TEST(passes_in_turns)
 }
 END_TEST
 
-/* Of 40 packets of 1 KiB one frame is made, and 40 where the kernel cannot cut them. */
+/* 40 packets of 1 KiB become one frame, and 40 frames if the kernel cannot segment. */
 START_LOOP_TEST(few_frames, 2)
 {
 	struct port_packet packets[MANY];
@@ -381,7 +382,7 @@ START_LOOP_TEST(few_frames, 2)
 }
 END_TEST
 
-/* Frames that are kept stay as they are while others come. */
+/* Retained frames stay unchanged while others arrive. */
 START_TEST(keeps)
 {
 	struct port_frame frames[2 * MANY];
@@ -408,7 +409,7 @@ START_TEST(keeps)
 }
 END_TEST
 
-/* Nobody takes them: they stay with the engine, or are dropped where the socket is of no use. */
+/* The socket takes none: they stay with the engine, or are dropped if the socket is unusable. */
 START_TEST(not_taken)
 {
 	struct port_packet packets[5];

@@ -19,12 +19,12 @@ extern uint8_t bytes[9100]; /* of a frame that the test makes */
 
 extern const uint8_t own_mac[6], other_mac[6], broadcast[6], all_nodes[6];
 
-/* Setup and teardown of each test, with raw_stop() if it is to be. */
+/* Setup and teardown of each test, for raw_stop(). */
 void raw_setup(void);
 void raw_teardown(void);
 
-/* What is to be plugged in by fake_verbs_add(): number `n`, whose interface "rawN" has the MAC
- * address 02:00:00:00:00:0N and MTU 4200. It may be changed before that. */
+/* The device for fake_verbs_add(): number `n`, whose interface "rawN" has the MAC address
+ * 02:00:00:00:00:0N and MTU 4200. It may be changed before that. */
 void raw_describe(struct fake_verbs_device *device, unsigned n);
 /* Both at once, unchanged. */
 void raw_plug(unsigned n);
@@ -45,7 +45,7 @@ size_t make_frame(const uint8_t mac[6], uint16_t type, size_t length);
 size_t make_ip(const uint8_t mac[6], const char *to, uint8_t protocol, uint16_t udp, size_t length);
 /* To port 4791 of 10.0.0.1. */
 size_t roce(size_t length);
-/* It comes to "nic0". Whether the kernel sees it, too. */
+/* Delivers it to "nic0". Returns whether the kernel sees it, too. */
 bool arrive(size_t length);
 uint16_t receive(struct port_frame frames[], uint16_t max);
 void add_address(struct gid_table *gids, const char *text);

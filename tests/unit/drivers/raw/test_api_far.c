@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Payload that a port has put into memory of a GPU: the public interface over ports of raw packets,
- * on doubles of libibverbs and of CUDA's driver. Nothing here says anything about NICs or GPUs. */
+ * on doubles of libibverbs and of CUDA's driver. It shows nothing about NICs or GPUs. */
 #include <pthread.h>
 #include <time.h>
 
@@ -53,8 +53,8 @@ static void open_far(struct end *end, unsigned i, unsigned k)
 	make_end(end, false, &config);
 }
 
-/* What leaves with an ICRC has the right one, whoever has the payload; one in six long frames is
- * lost, if any. */
+/* Frames that leave with an ICRC have the right one, whatever holds the payload; one in six long
+ * frames is lost, if any. */
 struct watch {
 	bool has_icrc, loses;
 	unsigned n, wrong;
@@ -124,7 +124,7 @@ static void see(cu_deviceptr address, uint32_t length)
 	ck_assert(fake->read(found, address, length));
 }
 
-/* From a's memory, of that kind, to b's, which is aligned in another way. Nothing is written beside
+/* From a's memory, of that kind, to b's, which has another alignment. Nothing is written beside
  * it. */
 static void carry(enum frl_wr_opcode opcode, bool from_gpu, bool to_gpu, uint32_t offset)
 {
@@ -250,7 +250,7 @@ START_LOOP_TEST(moves, ROWS(pairs))
 }
 END_TEST
 
-/* Of memory that no processor may read, whatever fits the shortest frame of Ethernet: alone, or
+/* From memory that no processor may read, lengths up to the shortest frame of Ethernet: alone, or
  * behind full packets. */
 START_LOOP_TEST(short_ends, 3)
 {
@@ -294,8 +294,8 @@ static void *go_on_later(void *arg)
 	return arg;
 }
 
-/* Devices are closed while the GPU has not fetched what came for queue pairs that are gone: it does
- * so meanwhile, into memory that is still there. */
+/* Devices are closed before the GPU has fetched payload for queue pairs that are gone: it fetches
+ * it meanwhile, into memory that still exists. */
 START_TEST(closed_with_frames)
 {
 	pthread_t thread;
@@ -321,7 +321,7 @@ START_TEST(closed_with_frames)
 }
 END_TEST
 
-/* Without an offload for its GPU such a port is of no use. */
+/* Without an offload for its GPU such a port is unusable. */
 START_TEST(gpu_without_kernels)
 {
 	struct frl_device_config config;

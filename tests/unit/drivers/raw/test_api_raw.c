@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public interface over ports of raw packets, on a libibverbs in memory: nothing here says
- * anything about NICs. Memory of GPUs: test_api_far.c. */
+/* The public interface over ports of raw packets, on a libibverbs in memory: it shows nothing about
+ * NICs. Memory of GPUs: test_api_far.c. */
 #include "tests/fixtures/program.h"
 #include "tests/unit/drivers/raw/raw_fixture.h"
 
@@ -18,7 +18,7 @@ static void open_raw(struct end *end, const char *name, const char *ip, enum frl
 	config.port = name;
 	config.ip = ip;
 	config.progress = progress;
-	/* More than networks have: what the port carries, too. */
+	/* Larger than networks have: up to the port's limit. */
 	config.path_mtu = end == &b ? 16384 : 0;
 	make_end(end, false, &config);
 }
@@ -155,7 +155,7 @@ END_TEST
 
 /* ---- what fails */
 
-/* The device fails while it is used: it says so, and everything can be closed. */
+/* The device fails while it is used: it is reported, and everything can be closed. */
 START_TEST(fails)
 {
 	struct frl_sge sge;
@@ -217,8 +217,8 @@ static int try_to_open(const char *name, struct frl_device **ret_device)
 	return frl_device_open(&config, ret_device);
 }
 
-/* A port is open once in a process, and can be opened again when it was closed, or when it could
- * not be opened. */
+/* A port can be open once in a process, and can be opened again after it was closed, or after a
+ * failure to open. */
 START_TEST(refuses_open_port)
 {
 	struct frl_device *device, *other;

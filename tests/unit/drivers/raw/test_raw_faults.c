@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports of raw packets over a libibverbs in memory, with a double of CUDA's driver: packets that go
- * out, payload in the memory of a GPU, and what fails. Nothing here says anything about NICs or
- * GPUs. */
+/* Ports of raw packets over a libibverbs in memory, with a double of CUDA's driver: outgoing
+ * packets, payload in the memory of a GPU, and failures. It shows nothing about NICs or GPUs. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -67,7 +66,7 @@ static const struct {
 	{ 1, true, 30, false },
 	{ PORT_MAX_PIECES, false, 30, true },
 	{ PORT_MAX_PIECES, true, 30, false },
-	/* More than fit into a request are copied. */
+	/* More pieces than fit into a request are copied. */
 	{ 2, false, 4, true },
 	{ 3, false, 4, false },
 	{ PORT_MAX_PIECES, false, 17, false },
@@ -104,7 +103,7 @@ START_LOOP_TEST(sends, ROWS(ways))
 	fake_verbs_hold(true);
 	ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, &packet, 1), 1);
 	ck_assert_int_eq(nic->ops->mem_idle(nic, mem), !ways[_i].is_referred);
-	/* What is not referred to is the application's again. */
+	/* Memory without references is the application's again. */
 	if (!ways[_i].is_referred)
 		memset(payload, 0, PORT_MAX_PIECES * PIECE);
 	memset(&packet, 0, sizeof(packet));
@@ -118,7 +117,8 @@ START_LOOP_TEST(sends, ROWS(ways))
 }
 END_TEST
 
-/* Short frames are filled up, whatever they are made of; too long ones are dropped, and told. */
+/* Short frames are padded, whatever their pieces; frames that are too long are dropped, and
+ * reported. */
 START_TEST(sends_lengths)
 {
 	struct port_packet packets[3] = { make_packet(), make_packet(), make_packet() };
@@ -129,7 +129,7 @@ START_TEST(sends_lengths)
 	raw_start("raw:nic0");
 	fake_verbs_tap(look, NULL);
 	is_ok(nic->ops->mem_map(nic, payload, 5000, &mem));
-	/* Nothing of other packets is in them, of as many as are sent from one place. */
+	/* They contain nothing of other packets, of as many as are sent from one place. */
 	for (unsigned i = 0; i < 512; i++)
 		ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, packets, 1), 1);
 	memset(&seen, 0, sizeof(seen));
@@ -169,7 +169,7 @@ START_TEST(sends_lengths)
 }
 END_TEST
 
-/* The queue is full until the NIC has sent some, and of many packets all come in order. */
+/* The queue is full until the NIC has sent some, and many packets all arrive in order. */
 START_TEST(fills_queue)
 {
 	struct port_packet packets[2 * PORT_BURST];
@@ -192,7 +192,7 @@ START_TEST(fills_queue)
 				break;
 		}
 		ck_assert_uint_eq(sent, 512);
-		/* One that was signaled goes, and makes room for all before it. */
+		/* A signaled one completes, and makes room for all before it. */
 		fake_verbs_step(32);
 		ck_assert_uint_ge(nic->ops->tx_burst(nic, 0, packets, 1), 1);
 		fake_verbs_hold(false);
@@ -230,7 +230,7 @@ END_TEST
 
 /* ---- payload in the memory of a GPU */
 
-/* The far part of a frame, as the GPU would see it. */
+/* The far part of a frame, as the GPU sees it. */
 static void has_far(const struct port_frame *frame, size_t length)
 {
 	uint8_t found[9100];
@@ -244,14 +244,14 @@ static void has_far(const struct port_frame *frame, size_t length)
 	ck_assert_mem_eq(found, bytes + PORT_SPLIT, frame->far_len);
 }
 
-/* Long frames go on in the GPU's memory, short ones do not; also those of others on the network. */
+/* Long frames continue in the GPU's memory, short ones do not; also those of other senders. */
 START_TEST(splits)
 {
 	static const size_t lengths[] = { 60, 117, 118, 119, 122, 1500, FRAME, FRAME + 4 };
-	/* All that are posted: given back are so many at a time. */
+	/* All that are posted: that many at a time are given back. */
 	enum { HELD = SLOTS - sizeof(lengths) / sizeof(lengths[0]) };
 	struct port_frame frames[2], held[HELD];
-	/* The context stays, and with it what nobody frees. */
+	/* The context stays, and with it everything that nobody frees. */
 	struct gpu *gpu = hold(0);
 
 	raw_start("raw:nic0,gpu=0,slots=128");
@@ -266,7 +266,7 @@ START_TEST(splits)
 		ck_assert(frames[0].is_checked);
 		nic->ops->rx_free(nic, frames, 1);
 	}
-	/* No slot is another's. */
+	/* No slot is given twice. */
 	for (unsigned i = 0; i < HELD; i++) {
 		roce(FRAME + 4);
 		put_be32(bytes + PORT_SPLIT + 4000, i);
@@ -289,7 +289,7 @@ START_TEST(splits)
 }
 END_TEST
 
-/* 0: by a dma-buf; 1: by its address; 2: not at all, for a request has too few pieces. */
+/* 0: by a dma-buf; 1: by its address; 2: not at all, as a request has too few pieces. */
 START_LOOP_TEST(sends_from_gpu, 3)
 {
 	struct port_packet packet = make_packet();
@@ -344,7 +344,8 @@ START_LOOP_TEST(sends_from_gpu, 3)
 }
 END_TEST
 
-/* Memory that is gone, or was never given: the port says so and goes down; nothing is left busy. */
+/* Memory that is unmapped, or was never mapped: the port reports it and goes down; nothing stays
+ * busy. */
 START_TEST(sends_what_is_gone)
 {
 	struct port_packet packets[2] = { make_packet(), make_packet() };
@@ -387,7 +388,7 @@ START_TEST(follows_carrier)
 	must_be(PORT_LINK_UP);
 	raw_put(0, "operstate", "");
 	must_be(PORT_LINK_DOWN);
-	/* Events of the port say nothing that the interface does not. */
+	/* Events of the port add nothing to the interface's state. */
 	raw_put(0, "operstate", "up\n");
 	fake_verbs_raise("nic0", IBV_EVENT_PORT_ERR, 1);
 	fake_verbs_raise("nic0", IBV_EVENT_PORT_ACTIVE, 1);
@@ -474,8 +475,8 @@ static void lose_send_queue(void)
 static void (*const breakages[])(void) = { fail_device, pull_out, fail_qp, overrun, outgrow,
 	refuse_send, refuse_recv, lose_recv_queue, lose_send_queue, misread_work, reach_beyond };
 
-/* The port is down for good, with packets under way: their memory is free, frames that are held can
- * be given back, and packets are swallowed. With a GPU as without. */
+/* The port is down for good, with packets under way: their memory is free, held frames can be given
+ * back, and packets are dropped. With a GPU as without. */
 START_LOOP_TEST(breaks, 2 * ROWS(breakages))
 {
 	struct port_packet packet = make_packet();
@@ -510,7 +511,7 @@ START_LOOP_TEST(breaks, 2 * ROWS(breakages))
 }
 END_TEST
 
-/* Every call of libibverbs fails in its turn: opening says so, and leaves nothing. */
+/* Every call of libibverbs fails in its turn: opening reports it, and leaves nothing. */
 START_LOOP_TEST(fails_to_open, 2)
 {
 	const char *text = _i ? "raw:nic0,gpu=0,slots=128" : "raw:nic0,slots=128";
@@ -518,7 +519,7 @@ START_LOOP_TEST(fails_to_open, 2)
 	int rc = -1;
 
 	raw_plug(0);
-	/* Done already: its failure is only told. */
+	/* Already done: its failure is only reported. */
 	ck_assert_int_eq(ibv_fork_init(), 0);
 	while (rc) {
 		ck_assert_uint_lt(n, 200);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports of raw packets over a libibverbs in memory: opened, frames that come in, and memory to
- * send from. Nothing here says anything about NICs. */
+/* Ports of raw packets over a libibverbs in memory: opened, incoming frames, and memory to send
+ * from. It shows nothing about NICs. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -171,7 +171,7 @@ START_TEST(describes)
 	raw_describe(&device, 0);
 	raw_put(0, "mtu", "1500\n");
 	fake_verbs_add(&device);
-	/* So says the kernel of a port with RoCE off. */
+	/* The kernel reports that of a port with RoCE off. */
 	fake_verbs_fail("ibv_query_gid_ex", 1, EOPNOTSUPP);
 	is_ok(raw_open("raw:nic0,slots=512", 0, &nic));
 	ck_assert_mem_eq(nic->caps.mac, own_mac, 6);
@@ -190,7 +190,7 @@ START_TEST(describes)
 }
 END_TEST
 
-/* Memory that the port locks by itself, as the manual has it, up to a quarter of a MiB. */
+/* Memory that the port itself locks, as in the manual, up to a quarter of a MiB. */
 static const struct {
 	const char *text, *mtu;
 	unsigned kib;
@@ -237,7 +237,8 @@ static const struct {
 	{ own_mac, "fd00::2", 17, 4791, false, true },
 	{ other_mac, "10.0.0.1", 17, 4791, false, true },
 	{ other_mac, "fd00::1", 17, 4791, false, true },
-	/* The link-local address of the MAC: RoCE is ours, ICMPv6 both ends', the rest not. */
+	/* The link-local address of the MAC: RoCE is ours, ICMPv6 goes to both, the rest is not
+	 * ours. */
 	{ own_mac, "fe80::ff:fe00:0", 17, 4791, true, false },
 	{ own_mac, "fe80::ff:fe00:0", 58, 0, true, true },
 	{ own_mac, "fe80::ff:fe00:0", 17, 546, false, true },
@@ -306,7 +307,7 @@ START_TEST(receives)
 		ck_assert_mem_eq(frames[0].data, bytes, length);
 		nic->ops->rx_free(nic, frames, 1);
 	}
-	/* What is longer than anything of ours is dropped, and its slot is used again. */
+	/* A frame longer than any of ours is dropped, and its slot is used again. */
 	for (unsigned i = 0; i < 2 * SLOTS; i++) {
 		arrive(roce(FRAME + 5 + i % 20));
 		ck_assert_uint_eq(receive(frames, 2), 0);
@@ -354,8 +355,8 @@ START_TEST(holds_frames)
 }
 END_TEST
 
-/* Empty buffers beside the slots, for who keeps packets: as large as a frame, in memory that is
- * told, and not the NIC's. */
+/* Empty buffers beside the slots, for an engine that retains packets: as large as a frame, in
+ * memory that is reported, and not the NIC's. */
 START_TEST(takes_buffers)
 {
 	struct port_frame taken[10], frame;
@@ -399,7 +400,7 @@ static struct port_mem *map(const uint8_t *address, size_t length)
 	return mem;
 }
 
-/* A packet with payload that stays under way until the NIC is let go. */
+/* A packet with payload that is in flight until the NIC is released. */
 static void send_from(const uint8_t *address, struct port_mem *mem)
 {
 	struct port_packet packet = { .header_len = 60, .n_pieces = 1 };
@@ -410,11 +411,11 @@ static void send_from(const uint8_t *address, struct port_mem *mem)
 	ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, &packet, 1), 1);
 }
 
-/* In what order the whole and its parts go. */
+/* The order in which the whole and its parts go. */
 enum { WHOLE_LAST, WHOLE_FIRST, WHOLE_BETWEEN };
 
-/* What lies in memory that is mapped costs no registration of its own, has its own packets under
- * way, and stays known until the last part is gone. */
+/* Memory inside a mapped range needs no registration of its own, has its own packets in flight, and
+ * stays known until the last part is gone. */
 START_RANGE_TEST(shares_registration, WHOLE_LAST, WHOLE_BETWEEN + 1)
 {
 	enum { PARTS = 16 };
@@ -482,7 +483,7 @@ START_LOOP_TEST(shares_what_lies_within, ROWS(others))
 }
 END_TEST
 
-/* Where memory was unmapped there may be other pages now, though a part of it is still known. */
+/* Unmapped memory may have other pages now, though a part of it is still known. */
 START_TEST(shares_no_past)
 {
 	struct port_mem *whole, *part, *later;
@@ -495,7 +496,7 @@ START_TEST(shares_no_past)
 	nic->ops->mem_unmap(nic, whole);
 	later = map(memory + PAGE, PAGE);
 	ck_assert_uint_eq(fake_verbs_calls("ibv_reg_mr"), calls + 1);
-	/* What cannot be registered leaves nothing. */
+	/* Memory that cannot be registered leaves nothing. */
 	fake_verbs_fail("ibv_reg_mr", 1, ENOMEM);
 	is_refused(nic->ops->mem_map(nic, memory + 2 * PAGE, PAGE, &whole), -ENOMEM,
 		"cannot register memory to send from");
@@ -504,7 +505,7 @@ START_TEST(shares_no_past)
 }
 END_TEST
 
-/* Memory that is still mapped goes with the port, with packets under way that refer to it, of a
+/* Memory that is still mapped goes with the port, with packets in flight that refer to it, of a
  * port that works and of one that has failed. */
 START_LOOP_TEST(closes_with_memory, 2)
 {
@@ -535,8 +536,8 @@ static void count_lines(enum frl_log_level level, const char *line, void *arg)
 	++*(unsigned *)arg;
 }
 
-/* Calls that fail at the end, first of a packet's memory: what comes after them cannot work either,
- * and is done all the same. Told once. */
+/* Calls that fail at the end, first of a packet's memory: later calls cannot work either, and are
+ * made all the same. Reported once. */
 START_TEST(closes_with_failures)
 {
 	unsigned n_lines = 0;
@@ -553,7 +554,7 @@ START_TEST(closes_with_failures)
 	ck_assert_uint_eq(fake_verbs_calls("ibv_dereg_mr"), 4 + 1);
 	ck_assert_uint_eq(fake_verbs_calls("ibv_dealloc_pd"), 1);
 	ck_assert_uint_eq(fake_verbs_live(FAKE_VERBS_CONTEXT), 0);
-	/* The kernel frees what is left with the device's file. */
+	/* The kernel frees the rest with the device's file. */
 	fake_verbs_reset();
 }
 END_TEST

@@ -25,7 +25,7 @@ struct fixture {
 	struct fixture_end ends[2];
 };
 
-/* Properties of the ends; zeros are right. */
+/* Properties of the ends; zeros are defaults. */
 struct fixture_wants {
 	enum ibv_qp_type type; /* 0: RC */
 	bool has_srq;
@@ -39,12 +39,12 @@ struct fixture_wants {
 
 /* Plugs in "fake0" (10.0.0.1) and "fake1" (10.0.0.2), the second with this P_Key and MTU. */
 void fixture_plug(struct fixture *fixture, uint16_t pkey, enum ibv_mtu active_mtu);
-/* The ends are on devices 0 and 1 in the order they were added (both on 0 if that is all). */
+/* The ends are on devices 0 and 1 in the order they were added (both on 0 if there is only one). */
 void fixture_open(struct fixture *fixture, const struct fixture_wants *wants);
 void fixture_close(struct fixture *fixture);
 /* From RESET to RTS. */
 void fixture_connect(struct fixture *fixture, const struct fixture_wants *wants);
-/* 0 or the error of the first ibv_modify_qp() that failed. */
+/* Returns 0 or the error of the first ibv_modify_qp() that failed. */
 int fixture_move(struct fixture_end *end, const struct fixture_end *peer,
 	const struct fixture_wants *wants, uint32_t sq_psn, uint32_t rq_psn);
 /* `length` bytes at `offset` of this end. */
@@ -52,10 +52,10 @@ struct ibv_sge fixture_sge(const struct fixture_end *end, uint32_t offset, uint3
 void fixture_post_recv(struct fixture_end *end, uint64_t wr_id, uint32_t offset, uint32_t length);
 int fixture_post(struct fixture_end *end, enum ibv_wr_opcode opcode, unsigned flags,
 	const struct ibv_sge *sge, uint64_t remote_addr, uint32_t rkey);
-/* The next completion, which must have this status. */
+/* Returns the next completion, which must have this status. */
 struct ibv_wc fixture_expect(struct fixture_end *end, enum ibv_wc_status status);
 void fixture_expect_none(struct fixture_end *end);
-/* The next asynchronous event, acknowledged; it must be of this type. */
+/* Returns the next asynchronous event, acknowledged; it must be of this type. */
 struct ibv_async_event fixture_event(struct fixture_end *end, enum ibv_event_type type);
 
 #endif

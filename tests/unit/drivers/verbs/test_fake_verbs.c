@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libibverbs in memory refuses what a device may refuse, and what Ferrule does not do: the
- * tests that use it do not see that. What it does for those who use it well is shown by them. */
+/* The refusals of the libibverbs in memory, which a device may make and Ferrule does not cause:
+ * other tests do not see them. Other tests show its correct use. */
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
@@ -64,7 +64,7 @@ START_LOOP_TEST(ends_that_do_not_fit, ROWS(ends))
 		fixture_post(a, ends[_i].opcode, IBV_SEND_SIGNALED, &sge, at(b, 0), b->mr->rkey),
 		0);
 	wc = fixture_expect(a, ends[_i].status);
-	/* Fields that are not valid are wrong. */
+	/* Invalid fields have wrong values. */
 	if (ends[_i].status != IBV_WC_SUCCESS)
 		ck_assert_int_eq(wc.opcode, IBV_WC_RECV);
 }
@@ -85,7 +85,7 @@ START_TEST(mtu_of_the_port)
 }
 END_TEST
 
-/* The responder was connected to somebody else, or has been reset since. */
+/* The responder was connected to another QP, or has been reset since. */
 START_LOOP_TEST(unconnected_responder_times_out, 2)
 {
 	struct fixture_wants wants = { 0 };
@@ -229,7 +229,7 @@ START_LOOP_TEST(region_of_another_domain, 2)
 }
 END_TEST
 
-/* There is nothing to invalidate: the receive ends, and nobody answers any more. */
+/* Nothing to invalidate: the receive ends, and nobody answers any more. */
 START_TEST(invalid_key)
 {
 	struct ibv_sge sge;
@@ -243,7 +243,7 @@ START_TEST(invalid_key)
 }
 END_TEST
 
-/* The window ends before the region does, which cannot go while it is bound. */
+/* The window ends before the region, which cannot be deregistered while it is bound. */
 START_TEST(window)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED };
@@ -322,7 +322,7 @@ END_TEST
 
 /* ---- queues and states */
 
-/* Places are free when somebody has seen the completion. */
+/* Places are free once the completion has been polled. */
 START_TEST(queue_slots_free_on_poll)
 {
 	struct ibv_recv_wr wr = { 0 }, *bad;
@@ -370,7 +370,7 @@ START_LOOP_TEST(receiver_not_ready, 2)
 }
 END_TEST
 
-/* An interruption shorter than the retries is not seen. */
+/* An interruption shorter than the retries goes unnoticed. */
 START_TEST(late_answer)
 {
 	struct fixture_wants wants = { .is_connected = true, .timeout = 20, .retry_cnt = 7 };
@@ -418,7 +418,7 @@ START_LOOP_TEST(lost_datagram, ROWS(lost))
 }
 END_TEST
 
-/* A completion that is there already is no event. */
+/* An existing completion raises no event. */
 START_TEST(late_request_for_an_event)
 {
 	struct pollfd waits = { .events = POLLIN };
@@ -437,7 +437,7 @@ START_TEST(late_request_for_an_event)
 }
 END_TEST
 
-/* It tells so once it is not taken from any more; its receives are not flushed. */
+/* It reports that once nothing is taken from it any more; its receives are not flushed. */
 START_TEST(shared_receives)
 {
 	struct fixture_wants wants = { .is_connected = true, .has_srq = true };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests and completions of hardware: all opcodes, both ways that libibverbs has for posting and
- * polling, and what is refused before the hardware sees it. */
+/* Requests and completions of hardware: all opcodes, both ways of libibverbs for posting and
+ * polling, and requests that are refused before the hardware sees them. */
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
@@ -168,7 +168,7 @@ START_LOOP_TEST(reliable, 2)
 }
 END_TEST
 
-/* Many at a time: one doorbell for 16 of them; a full queue takes what fits. */
+/* Many at a time: one doorbell for 16 of them; a full queue takes as many as fit. */
 START_LOOP_TEST(batches, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
@@ -212,7 +212,7 @@ START_LOOP_TEST(batches, 2)
 }
 END_TEST
 
-/* Only the last is told of, and with it the places of all are free. */
+/* Only the last has a completion, which frees the places of all. */
 START_LOOP_TEST(unsignaled, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
@@ -263,7 +263,7 @@ static struct frl_ah *ah_to(const struct verbs_end *end, const struct verbs_end 
 
 START_LOOP_TEST(datagrams, 2)
 {
-	/* What mlx5 says where there is no tag. */
+	/* The value of mlx5 without a tag. */
 	const struct verbs_wants wants = {
 		.type = FRL_QPT_UD, .is_plain = _i, .wc_sl = 2, .wc_tci = 0xa005
 	};
@@ -296,7 +296,7 @@ START_LOOP_TEST(datagrams, 2)
 	verbs_ok(frl_ah_attr_from_wc(two->device, &wc, two->memory + FAR, &back));
 	ck_assert_uint_eq(back.sgid_index, 1);
 	ck_assert_uint_eq(back.dgid.bytes[15], 1);
-	/* A VLAN that nobody is sure of only decides between addresses that are alike. */
+	/* An uncertain VLAN only decides between otherwise equal addresses. */
 	wc.vlan = 5;
 	verbs_ok(frl_ah_attr_from_wc(two->device, &wc, two->memory + FAR, &back));
 	ck_assert_uint_eq(back.sgid_index, 1);
@@ -322,7 +322,7 @@ START_TEST(groups)
 	ck_assert_uint_eq(fake_verbs_live(FAKE_VERBS_MCAST), 0);
 	fake_verbs_fail("ibv_attach_mcast", 1, ENOMEM);
 	ck_assert_int_eq(frl_attach_mcast(two->qp, &group), -ENOMEM);
-	/* What it is still in it leaves when it is destroyed. */
+	/* Queued requests leave the queue pair when it is destroyed. */
 	verbs_ok(frl_attach_mcast(two->qp, &group));
 }
 END_TEST
@@ -411,7 +411,7 @@ START_LOOP_TEST(endpoints, 2)
 	}
 	for (int i = 0; i < 2; i++) {
 		frl_connect_config_init(ends[i].device, &config);
-		/* A NIC is waited for longer, and asked for no more than it has. */
+		/* A NIC is waited for longer, and only its capabilities are requested. */
 		ck_assert_uint_eq(config.timeout, _i ? 14 : 18);
 		ck_assert_uint_eq(config.max_rd_atomic, i ? 4 : 16);
 		ck_assert_uint_eq(config.traffic_class, 0);
@@ -443,7 +443,7 @@ static void expect_psns(const struct verbs_end *end, uint32_t sends, uint32_t ta
 	ck_assert_uint_eq(attr.rq_psn, takes);
 }
 
-/* The device tells how far it has come, and how far it had come when it failed. */
+/* The device reports its progress, and its progress at a failure. */
 START_TEST(psns)
 {
 	const struct verbs_wants wants = { .retry_cnt = 1 };

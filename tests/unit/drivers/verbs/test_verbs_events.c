@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What hardware tells on its own: events, failed completions and overruns; and what is said of
- * them, to the application and in the log. */
+/* Asynchronous reports of hardware: events, failed completions and overruns; and their texts for
+ * the application and the log. */
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
@@ -58,7 +58,7 @@ START_TEST(port_events)
 	fd = (struct pollfd){ .fd = frl_async_fd(one->device), .events = POLLIN };
 	ck_assert_int_ge(fd.fd, 0);
 	ck_assert_int_eq(poll(&fd, 1, 0), 0);
-	/* Another port's are not this device's. */
+	/* Events of another port are not this device's. */
 	fake_verbs_raise("one", IBV_EVENT_PORT_ERR, 2);
 	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
 	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
@@ -75,7 +75,7 @@ START_TEST(port_events)
 }
 END_TEST
 
-/* What is not true any more when it is fetched is not told. */
+/* An event that is no longer true when it is fetched is not reported. */
 START_TEST(link_flap)
 {
 	struct frl_async_event event;
@@ -105,7 +105,7 @@ static const struct {
 START_LOOP_TEST(queue_pair_events, ROWS(qp_events))
 {
 	verbs_setup(&defaults);
-	/* One that Ferrule has no name for is not told. */
+	/* An event that Ferrule has no name for is not reported. */
 	fake_verbs_raise_qp("one", frl_qp_num(one->qp), IBV_EVENT_PATH_MIG);
 	fake_verbs_raise_qp("one", frl_qp_num(one->qp), qp_events[_i].from);
 	ck_assert_ptr_eq(verbs_event(one, qp_events[_i].to).qp, one->qp);
@@ -132,7 +132,7 @@ static void raise_all(void)
 	wait_for_log("overran");
 }
 
-/* An event that nobody fetched goes with its object. */
+/* An unfetched event goes with its object. */
 START_TEST(forgotten)
 {
 	const struct verbs_wants wants = { .has_srq = true, .depth = 4 };
@@ -173,7 +173,7 @@ static int path_from(struct verbs_end *end, struct frl_ah **ret_ah)
 	return frl_ah_create(end->pd, &attr, ret_ah);
 }
 
-/* An address goes by its value, wherever the port has it now. */
+/* An address is known by its value, wherever the port has it now. */
 START_TEST(gid_moves)
 {
 	const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
@@ -188,7 +188,7 @@ START_TEST(gid_moves)
 	verbs_refused(path_from(one, &ah), -EINVAL, "ip addr add");
 	verbs_refused(verbs_connect(one, two, &defaults), -EINVAL, "ip addr add");
 	verbs_ok(frl_qp_modify(one->qp, &reset, FRL_QP_STATE));
-	/* Another one in its place is not taken for it, and nothing is said again. */
+	/* Another address in its place is not taken for it, and there is no second report. */
 	fake_verbs_gid_set(&gid, "10.0.0.9", IBV_GID_TYPE_ROCE_V2);
 	fake_verbs_change_gid("one", 1, 3, &gid);
 	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
@@ -207,7 +207,7 @@ START_TEST(gid_moves)
 }
 END_TEST
 
-/* What the port carries now counts, not what it did when it was opened. */
+/* The port's present MTU counts, not that at its opening. */
 START_TEST(mtu_change)
 {
 	const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };
@@ -242,11 +242,11 @@ START_TEST(device_fatal)
 	ck_assert_int_eq(state_of(one->qp), FRL_QPS_ERR);
 	expect_error(one->qp, "device has failed");
 	ck_assert_int_eq(port_state(one), FRL_PORT_DOWN);
-	/* Who waits for a completion is not left waiting. */
+	/* A waiter for a completion is not left waiting. */
 	while ((n = frl_cq_wait(one->cq, 1, &wc, HANG_MS)) > 0)
 		;
 	verbs_refused(n, -EIO, "no further completions");
-	/* Everything can still be taken away. */
+	/* Everything can still be destroyed. */
 }
 END_TEST
 
@@ -259,7 +259,7 @@ static void *poll_one(void *arg)
 	return NULL;
 }
 
-/* A message that comes after a look into the completion queue, and before the device fails. */
+/* A message that comes after a poll of the completion queue, and before the device fails. */
 START_LOOP_TEST(fatal_while_polled, 2)
 {
 	const struct verbs_wants wants = { .is_plain = _i };
@@ -332,7 +332,7 @@ START_LOOP_TEST(retries, 2)
 }
 END_TEST
 
-/* A completion that cannot be read is lost: nobody waits for it. */
+/* An unreadable completion is lost: nobody waits for it. */
 START_LOOP_TEST(unreadable, 3)
 {
 	static const char *const calls[] = { "ibv_next_poll", "ibv_start_poll", "ibv_poll_cq" };
@@ -361,8 +361,8 @@ static void *pull_soon(void *arg)
 	return NULL;
 }
 
-/* rxe says of its own queue pair what is the link's fault: of one that is up, that was down, and
- * that is told to be down a moment later. */
+/* rxe blames its own queue pair for a failure of the link: a link that is up, that was down, and
+ * that is reported down a moment later. */
 START_LOOP_TEST(rxe_without_link, 3)
 {
 	const struct frl_send_wr bad = {
@@ -379,7 +379,7 @@ START_LOOP_TEST(rxe_without_link, 3)
 	}
 	if (_i == 2)
 		ck_assert_int_eq(pthread_create(&thread, NULL, pull_soon, NULL), 0);
-	/* The time in which it may still be told is over, unless it is. */
+	/* The time in which it may still be reported is over, unless it is reported. */
 	limits_expire(_i == 0 ? SOON_MS : 0);
 	ck_assert_int_eq(frl_post_send(one->qp, &bad, 1, NULL), 1);
 	verbs_expect(one, _i ? FRL_WC_RETRY_EXC_ERR : FRL_WC_LOC_QP_OP_ERR);
@@ -411,7 +411,7 @@ START_TEST(access_error)
 }
 END_TEST
 
-/* UC goes on receiving when its send queue has failed. */
+/* UC continues to receive when its send queue has failed. */
 START_TEST(send_queue_error)
 {
 	const struct verbs_wants wants = { .type = FRL_QPT_UC };
@@ -433,7 +433,7 @@ START_TEST(send_queue_error)
 }
 END_TEST
 
-/* What FRL_ settings say is the default of every connection. */
+/* FRL_ settings are the defaults of every connection. */
 START_TEST(connection_defaults)
 {
 	struct frl_connect_config config;

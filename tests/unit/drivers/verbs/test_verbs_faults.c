@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every call of libibverbs fails once, in turn: nothing leaks, and what comes back is a negative
- * errno with a sentence. And the sentences that name a cause and a remedy. */
+/* Every call of libibverbs fails once, in turn: nothing leaks, and the result is a negative errno
+ * with a text. And the texts that name a cause and a remedy. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static void drop(struct extras *extras)
 
 static const int errors[] = { ENOMEM, EINVAL, EIO, EOPNOTSUPP, EPERM };
 
-/* Whatever fails while things are made: it is told, or can be done without. */
+/* Any failure while objects are made is reported, or is not needed. */
 START_LOOP_TEST(each_call, 2 * ROWS(errors))
 {
 	const struct verbs_wants wants = { .has_srq = true, .is_plain = _i % 2 };
@@ -122,8 +122,8 @@ START_LOOP_TEST(each_call, 2 * ROWS(errors))
 }
 END_TEST
 
-/* What fails when things are taken away is logged, and nothing hangs or crashes: not even when
- * there is an event of what could not be destroyed. */
+/* Failures of destruction are logged, and nothing hangs or crashes: not even with an event of an
+ * object that could not be destroyed. */
 START_LOOP_TEST(each_destruction, 7)
 {
 	static const char *const functions[] = { "ibv_destroy_qp", "ibv_destroy_cq",
@@ -152,7 +152,7 @@ START_LOOP_TEST(each_destruction, 7)
 	one->channel = NULL;
 	if (_i < 6)
 		ck_assert_str_ne(verbs_logged("cannot"), "");
-	/* What is left goes with the device. */
+	/* The rest goes with the device. */
 	fake_verbs_raise("one", IBV_EVENT_DEVICE_FATAL, 1);
 	do
 		verbs_ok(frl_get_async_event(one->device, HANG_MS, &event));
@@ -167,7 +167,7 @@ END_TEST
 
 /* ---- sentences */
 
-/* Of this thread. False: it has not got it to set. */
+/* For this thread. Returns false if it has no such capability. */
 static bool set_ipc_lock(bool is_on)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -196,7 +196,7 @@ static int register_without_memory(void)
 	return rc;
 }
 
-/* The limit is named where there is one, for who may not exceed it. */
+/* A limit is named if there is one, for a user who may not exceed it. */
 static void check_no_memory(void)
 {
 	struct rlimit before, small = { .rlim_cur = 64 * 1024 };
@@ -236,7 +236,7 @@ START_TEST(memory)
 }
 END_TEST
 
-/* Writes that may overtake each other only where completions tell what has arrived. */
+/* Writes may overtake each other only where completions report what has arrived. */
 START_TEST(relaxed_ordering)
 {
 	static const struct {
@@ -426,7 +426,7 @@ START_TEST(no_answer)
 	verbs_refused(frl_ah_create(one->pd, &attr, &ah), -EIO, "dmesg");
 	fake_verbs_fail("ibv_create_ah", 1, EINVAL);
 	verbs_refused(frl_ah_create(one->pd, &attr, &ah), -EHOSTUNREACH, "does not take this path");
-	/* What the driver would leave out of the path. */
+	/* The parts that the driver would omit from the path. */
 	attr.link = 1;
 	verbs_refused(frl_ah_create(one->pd, &attr, &ah), -EINVAL, "ah.link");
 	attr.link = 0;
@@ -438,7 +438,7 @@ START_TEST(no_answer)
 }
 END_TEST
 
-/* The attributes arrive as they were given. */
+/* The attributes arrive unchanged. */
 START_TEST(translated)
 {
 	struct ibv_qp_attr at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hardware devices found, listed and opened: which port, which of its addresses, and why not. */
+/* Hardware devices found, listed and opened: the port, its address, and reasons for a failure. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ START_TEST(list_usable)
 }
 END_TEST
 
-/* Nothing is there, and the list says why. */
+/* No device is there, and the list gives the reason. */
 static void nothing(const char *word)
 {
 	struct frl_device_info info = only();
@@ -74,7 +74,7 @@ static void nothing(const char *word)
 	ck_assert_msg(strstr(info.reason, word), "'%s' does not name '%s'", info.reason, word);
 }
 
-/* As the kernel says; also where it cannot be asked. */
+/* As the kernel reports; also if it cannot be asked. */
 START_LOOP_TEST(dma_bufs, 3)
 {
 	struct fake_verbs_device fake;
@@ -155,7 +155,7 @@ START_TEST(list_without_v2)
 }
 END_TEST
 
-/* Its packets are others. */
+/* Its packets are of another kind. */
 START_TEST(list_iwarp)
 {
 	struct fake_verbs_device device;

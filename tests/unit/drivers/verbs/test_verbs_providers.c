@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What providers of libibverbs do that the manual does not say, and devices that are gone without a
- * word. */
+/* Undocumented behaviour of providers of libibverbs, and devices that disappear without notice. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -79,7 +78,7 @@ static int give_rights(uint32_t access)
 	return frl_rereg_mr(one->mr, FRL_REREG_ACCESS, NULL, NULL, 0, access);
 }
 
-/* What it returns says which of the two regions there is. */
+/* Its result tells which of the two regions exists. */
 START_LOOP_TEST(changed_region, 2)
 {
 	const uint32_t access = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_READ;
@@ -100,7 +99,7 @@ START_LOOP_TEST(changed_region, 2)
 }
 END_TEST
 
-/* A wish, with dma-bufs as well. */
+/* A hint, with dma-bufs as well. */
 START_LOOP_TEST(relaxed_dmabuf, 2)
 {
 	int fd = memfd_create("dmabuf", MFD_CLOEXEC);
@@ -124,7 +123,7 @@ END_TEST
 static const char *const destroyers[] = { "ibv_destroy_qp", "ibv_destroy_srq", "ibv_destroy_ah",
 	"ibv_dealloc_mw" };
 
-/* It holds its domain, which its owner can take away all the same. */
+/* It holds its domain, whose owner can destroy it all the same. */
 START_LOOP_TEST(left, ROWS(destroyers))
 {
 	const struct verbs_wants wants = { .has_srq = true };
@@ -144,7 +143,7 @@ START_LOOP_TEST(left, ROWS(destroyers))
 	frl_mw_dealloc(mw);
 	verbs_drop_end(one);
 	ck_assert_str_ne(verbs_logged("cannot"), "");
-	/* Another one's complaint is told. */
+	/* An unrelated error is reported. */
 	verbs_ok(frl_pd_create(two->device, &pd));
 	fake_verbs_fail("ibv_dealloc_pd", 1, EBUSY);
 	ck_assert_int_eq(frl_pd_destroy(pd), -EBUSY);
@@ -167,7 +166,7 @@ START_TEST(pulled_out)
 }
 END_TEST
 
-/* Nobody polls such a queue empty; and whoever closes the device need not be told to close it. */
+/* Nobody polls such a queue empty; and closing the device closes it without a request. */
 START_TEST(full_and_gone)
 {
 	struct frl_recv_wr receive = { 0 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hardware queue pairs and completion queues where a kernel is slow, a provider has less than was
- * wished for, or something fails while somebody else is at work or asleep. */
+/* Hardware queue pairs and completion queues with a slow kernel, a provider with fewer features
+ * than wished for, or failures while another thread works or sleeps. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -45,7 +45,7 @@ static void keep(struct call *call, int rc)
 	strncpy(call->text, rc ? frl_last_error() : "", sizeof(call->text) - 1);
 }
 
-/* Whether it is over within the time; else it is still to be joined. */
+/* Returns whether it is over within the time; otherwise it is still to be joined. */
 static bool is_over(struct call *call, unsigned ms)
 {
 	struct timespec limit;
@@ -145,7 +145,7 @@ static void take_wr_inv(struct fake_verbs_device *device)
 	device->lacks_wr_inv = true;
 }
 
-/* Not all providers have what they promise. */
+/* Not all providers keep their promises. */
 START_TEST(holes)
 {
 	struct frl_send_wr wr = { .opcode = FRL_WR_LOCAL_INV, .flags = FRL_SEND_SIGNALED };
@@ -200,7 +200,7 @@ START_TEST(foreign_window)
 }
 END_TEST
 
-/* Packets are the NIC's. */
+/* The NIC handles packets. */
 START_TEST(no_packet_buffers)
 {
 	struct frl_fragments *fragments;
@@ -221,7 +221,7 @@ static void take_rd_atomic(struct fake_verbs_device *device)
 	device->attr.max_qp_rd_atom = device->attr.max_qp_init_rd_atom = 4;
 }
 
-/* A connection asks for no more than the device has, unless it is told to. */
+/* A connection asks for no more than the device has, unless it is set. */
 START_TEST(few_rd_atomic)
 {
 	struct frl_connect_config config;
@@ -245,7 +245,7 @@ END_TEST
 
 /* ---- a kernel that takes its time */
 
-/* Nobody else waits for it: not the device's events, and nobody who asks for anything. */
+/* Nobody else waits for it: neither the device's events, nor other callers. */
 START_TEST(slow_kernel)
 {
 	struct call connecting, looking;
@@ -305,7 +305,7 @@ START_TEST(two_movers)
 }
 END_TEST
 
-/* It failed after the kernel had moved it, and before that was noted. */
+/* It failed after the kernel had moved it, and before that was recorded. */
 START_LOOP_TEST(fails_while_moved, 2)
 {
 	struct call connecting;
@@ -350,7 +350,7 @@ START_TEST(old_event_while_moved)
 	fake_verbs_pause("ibv_modify_qp, done");
 	start(&resetting, reset_one);
 	fake_verbs_wait_paused();
-	/* Tells of it, and changes nothing. */
+	/* Reports it, and changes nothing. */
 	fake_verbs_raise_qp("one", frl_qp_num(one->qp), IBV_EVENT_COMM_EST);
 	verbs_event(one, FRL_EVENT_COMM_EST);
 	fake_verbs_pause(NULL);
@@ -361,7 +361,7 @@ START_TEST(old_event_while_moved)
 }
 END_TEST
 
-/* An answer that is old when it arrives is not believed. */
+/* An answer that is old when it arrives is ignored. */
 START_TEST(stale_query)
 {
 	struct frl_sge sge;
@@ -484,7 +484,7 @@ START_LOOP_TEST(sleeper, 2)
 	while ((n = frl_poll_cq(one->cq, 1, &wc)) > 0)
 		;
 	ck_assert_int_lt(n, 0);
-	/* It was told; whoever asks again is told again, or refused. */
+	/* It was reported; another request is reported again, or refused. */
 	ck_assert_int_eq(frl_get_cq_event(one->channel, 0, &cq), -EAGAIN);
 	n = frl_req_notify_cq(one->cq, false);
 	ck_assert_int_eq(frl_get_cq_event(one->channel, 0, &cq), n ? -EAGAIN : 0);
