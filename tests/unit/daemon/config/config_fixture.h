@@ -15,7 +15,7 @@ void config_setup(void);
 void config_teardown(void);
 
 struct config *config_from_bytes(const char *text, size_t length);
-/* Fails the test unless it is taken. To be freed. */
+/* Fails the test unless it is accepted. To be freed. */
 struct config *config_right(const char *text);
 /* Fails the test unless it is refused with "FILE:", `place` and these words. */
 void config_wrong(const char *text, const char *place, const char *words);
@@ -25,7 +25,7 @@ struct config_wrong_row {
 	const char *text, *place, *words;
 };
 
-/* One fabric, with the setting at hand in line 4. */
+/* One fabric, with the tested setting in line 4. */
 #define FABRIC(...)                                                                            \
 	"fabrics = ( {\n name = \"eth0\"; ports = [ \"a\" ];\n addresses = [ \"10.1.0.2/24\" " \
 	"];\n" __VA_ARGS__ "\n } );\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/config*.c: for each setting what is right, too small, too large and of the wrong type;
- * what settings have to do with each other; and that errors name the line.
+ * daemon/config*.c: for each setting a right value, one too small, one too large and one of the
+ * wrong type; conditions between settings; and that errors name the line.
  */
 #include "tests/unit/daemon/config/config_fixture.h"
 #include "tests/fixtures/program.h"
@@ -194,7 +194,7 @@ START_LOOP_TEST(refused, ROWS(wrong))
 }
 END_TEST
 
-/* Each way it could be wrong but is not. */
+/* Values at each limit that are still right. */
 static const char *const right[] = {
 	"",
 	"# nothing\n",
@@ -275,7 +275,7 @@ START_TEST(world_writable)
 }
 END_TEST
 
-/* An error that does not fit is cut, wherever. */
+/* An error that does not fit is truncated at any place. */
 START_TEST(short_errors)
 {
 	char all[512], cut[512];
@@ -426,7 +426,7 @@ START_TEST(rows)
 }
 END_TEST
 
-/* The manual has each setting with its default and its range, as the table says. */
+/* The manual has each setting with its default and its range, as the table has. */
 START_TEST(manual)
 {
 	char *text = read_source("docs/man/ferruled.conf.5");
@@ -446,7 +446,7 @@ START_TEST(manual)
 }
 END_TEST
 
-/* The sample has them all; as it is, and with all that is commented out in it, it is right. */
+/* The sample has them all; it is right as it is, and with everything uncommented. */
 START_TEST(sample)
 {
 	char *text = read_source("daemon/ferruled.conf");
@@ -462,7 +462,7 @@ START_TEST(sample)
 		snprintf(entry, sizeof(entry), "%s = ", last_part(row[i].name));
 		ck_assert_msg(strstr(text, entry), "the sample lacks %s", row[i].name);
 	}
-	/* Settings are behind "#", words behind "# ". */
+	/* Settings are behind "#", text behind "# ". */
 	for (p = text; p && *p; p = strchr(p, '\n')) {
 		p += *p == '\n';
 		if (p[0] == '#' && p[1] != ' ' && p[1] != '\n')

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fabrics in ferruled.conf: what becomes of each setting, what is refused, and what two fabrics
- * must not both have.
+ * Fabrics in ferruled.conf: the result of each setting, refusals, and values that two fabrics must
+ * not share.
  */
 #include "tests/unit/daemon/config/config_fixture.h"
 #include "tests/fixtures/program.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Connections through daemons: set up, refused, ended, timed out, on one host and between two, and
- * whatever processes may say at the wrong time or about what is not theirs.
+ * messages of processes at the wrong time or about others' objects.
  */
 #include <check.h>
 #include <errno.h>
@@ -95,7 +95,7 @@ START_LOOP_TEST(is_closed_by_the_passive_end, WHERES)
 }
 END_TEST
 
-/* A reason is cut where a character ends: otherwise nobody could read the message. */
+/* A reason is truncated at the end of a character: otherwise nobody could read the message. */
 START_LOOP_TEST(long_reasons, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
@@ -147,7 +147,7 @@ START_LOOP_TEST(is_cancelled, WHERES)
 	request(ends.active, 1, ends.host, "echo");
 	world_settle(ends.world);
 	expect_about(ends.passive, CTL__ENVELOPE__BODY_CONN_REQUEST, 1);
-	/* Both say something at the same time. A process with both ends has said it all itself. */
+	/* Both send something at the same time. A process with both ends has sent it all itself. */
 	end(ends.active, 1, true, ECANCELED, "no longer wanted");
 	reply(ends.passive, 1, 5);
 	world_settle(ends.world);

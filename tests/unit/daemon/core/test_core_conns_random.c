@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Processes on three hosts that connect, accept, reject, close and die at random, while daemons are
- * restarted, hosts cut off and sessions reset. What each end may hear is followed all the time: the
- * other one's name is right, an end is heard once, and only of what has not ended. In the end both
- * ends of each connection think the same of it; and when the last process has gone the daemons know
- * nothing any more.
+ * restarted, hosts cut off and sessions reset. The expected messages of each end are followed all
+ * the time: the other one's name is right, an end is reported once, and only for a connection that
+ * has not ended. In the end both ends of each connection agree on its state; and when the last
+ * process has gone the daemons have no state left.
  *
  * FRL_SEED=N repeats one run; a failure names its seed.
  */
@@ -106,7 +106,7 @@ static void on_request(struct run *run, int me, uint32_t number, const Ctl__Conn
 	struct conn_model *conn = &run->conn[number];
 	uint32_t dice = pick(run, 10);
 
-	/* It is sent again where an answer got lost with a daemon or a session. */
+	/* It is sent again if an answer was lost with a daemon or a session. */
 	ck_assert_msg(conn->end[1].state == NOTHING || conn->end[1].state == ENDED,
 		"seed %llu: request %u is heard twice", (unsigned long long)run->seed, number);
 	if (conn->end[0].state != ENDED)
@@ -249,7 +249,7 @@ static void do_kill_process(struct run *run)
 	start_process(run, index);
 }
 
-/* A process whose daemon was started again says what it has, or has gone meanwhile. */
+/* A process whose daemon was started again reports its state, or has gone meanwhile. */
 static void come_back(struct run *run, int index)
 {
 	char service[16];
@@ -304,7 +304,7 @@ static void do_restart(struct run *run)
 		hear(run, host * PER_HOST + i);
 }
 
-/* For so long that both have noticed: what was under way is lost for good. */
+/* Long enough for both to notice: messages under way are lost for good. */
 static void do_cut(struct run *run)
 {
 	int a = (int)pick(run, HOSTS), b = (a + 1) % HOSTS;
@@ -317,7 +317,8 @@ static void do_cut(struct run *run)
 	world_partition(run->world, a, b, false);
 }
 
-/* Sessions, and what is under way, outlive it or not: it is about as long as the patience. */
+/* Sessions, and messages under way, may or may not outlive it: it is about as long as the keepalive
+ * time. */
 static void do_stall(struct run *run)
 {
 	int a = (int)pick(run, HOSTS), b = (a + 1) % HOSTS;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Daemons that are started again: processes come back and say what they have. What both ends have
- * goes on, what only one has ends.
+ * Daemons that are started again: processes come back and report their state. A connection that
+ * both ends have goes on; one that only one end has ends.
  */
 #include <check.h>
 #include <errno.h>
@@ -73,7 +73,7 @@ START_LOOP_TEST(both_come_back, 4)
 	ck_assert_int_eq(conn->state, CONN_ESTABLISHED);
 	ck_assert_uint_eq(conn->qpn, passive_qpn(1));
 	ck_assert_str_eq(conn->service, "echo");
-	/* Said twice, it is the same. */
+	/* Sent twice, it has the same effect. */
 	resume_passive(&ends, 1, true);
 	check_goes_on(&ends, 1);
 	ends_free(&ends);
@@ -159,7 +159,7 @@ START_LOOP_TEST(other_host_does_not_come_back, 2)
 }
 END_TEST
 
-/* The end was said while the other daemon was away. */
+/* The end was reported while the other daemon was away. */
 START_LOOP_TEST(ended_meanwhile, 2)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
@@ -181,7 +181,7 @@ START_LOOP_TEST(ended_meanwhile, 2)
 }
 END_TEST
 
-/* The passive process knows the other host only by what its daemon calls itself, which leads
+/* The passive process knows the other host only by the name that its daemon gives, which leads
  * nowhere: the other daemon comes by itself, before or after. */
 START_LOOP_TEST(name_that_leads_nowhere, 2)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rights: to offer, to ask and to speak for others; limits; draining; and messages that are wrong
+ * Rights: to offer, to request and to act for others; limits; draining; and messages that are wrong
  * for the sender, the state or the connection.
  */
 #include <check.h>
@@ -40,7 +40,7 @@ START_TEST(services_have_one_owner)
 	ck_assert_int_eq(try_offer(ends.active, "a/b", 1), EINVAL);
 	ck_assert_int_eq(try_offer(ends.passive, "other", 1), EINVAL); /* number 1 is taken */
 	ck_assert_int_eq(try_offer(ends.passive, "other", 2), 0);
-	/* Other users do not learn whose service it is. */
+	/* Other users do not learn the owner of a service. */
 	listen.service = (char *)"echo";
 	listen.port = PORT;
 	listen.listener = 1;
@@ -91,7 +91,7 @@ START_TEST(the_daemon_chooses_a_name)
 }
 END_TEST
 
-/* Requests that a listener has got before it closes are still answered by its process. */
+/* A listener's process may still answer requests that arrived before it closed. */
 START_LOOP_TEST(closed_listeners, WHERES)
 {
 	struct ends ends = ends_new((enum where)_i);
@@ -123,7 +123,7 @@ static const struct {
 	{ UID, false, false, NULL },
 	{ OTHER_UID, false, true, "only for processes of the user" },
 	{ OTHER_UID, true, true, NULL },
-	/* Or any user could take a name that others expect somebody else at. */
+	/* Otherwise any user could take a name at which others expect another user. */
 	{ OTHER_UID, true, false, "belongs to another user" },
 	{ 0, false, true, NULL },
 	{ 0, false, false, "belongs to another user" },
@@ -173,7 +173,7 @@ START_LOOP_TEST(unknown_services, WHERES)
 }
 END_TEST
 
-/* Sends a request with an endpoint of another process, or with a port that is not there. */
+/* Sends a request with an endpoint of another process, or with a port that does not exist. */
 static void request_as(struct process *process, const struct process *owner, uint32_t port)
 {
 	struct uuid uuid = uuid_of(1);
@@ -322,7 +322,7 @@ START_RANGE_TEST(drained_hosts, ONE_HOST, WHERES)
 	request(ends.active, 2, ends.host, "echo");
 	world_settle(ends.world);
 	expect_end(ends.active, 2, EBUSY, "draining (new kernel)");
-	/* Present connections go on. */
+	/* Present connections continue. */
 	expect_nothing(ends.passive);
 	end(ends.passive, 1, false, ECONNRESET, "");
 	world_settle(ends.world);
@@ -379,7 +379,7 @@ START_RANGE_TEST(two_of_one_name, ONE_HOST, WHERES)
 	request(third, 1, ends.host, "echo");
 	world_settle(ends.world);
 	ck_assert(third->ended);
-	/* Its first one may have got through, and has ended with it. */
+	/* Its first one may have arrived, and has ended with it. */
 	while (process_mail(ends.passive))
 		ctl__envelope__free_unpacked(process_take_any(ends.passive), NULL);
 	ends_free(&ends);
@@ -404,8 +404,8 @@ static void say(struct ends *ends, enum said said, bool wrong_one)
 	world_settle(ends->world);
 }
 
-/* In every state (none, requested, replied, established) everything is said by the end that must
- * not say it, or that must not say it now: nobody hears of it. */
+/* In every state (none, requested, replied, established) the wrong end sends every message, or the
+ * right end sends it at the wrong time: nobody receives it. */
 START_LOOP_TEST(wrong_state, 2 * 4)
 {
 	struct ends ends = ends_new(_i % 2 ? ONE_HOST : TWO_HOSTS);

@@ -67,7 +67,7 @@ START_TEST(late_ranks_get_all_they_missed)
 	expect_event(&ranks[3], ABORTED, 1, "(test) on nodea");
 	expect_event(&ranks[3], DEAD, 2, "ended without leaving the job");
 	expect_silence(&ranks[3]);
-	/* All have met: nothing is kept for anybody. */
+	/* All have met: nothing is kept for any rank. */
 	ck_assert_uint_eq(core->groups->kept, 0);
 	for (uint32_t i = 0; i < 4; i++)
 		ck_assert_ptr_null(core->groups->members[i]->piece);
@@ -91,7 +91,7 @@ START_TEST(ends_are_told_to_the_others)
 	expect_silence(&ranks[1]);
 	rank_leave(&ranks[2], true);
 	expect_silence(&ranks[0]);
-	/* Its death is no news. */
+	/* Its death is not reported. */
 	rank_die(&ranks[2]);
 	expect_silence(&ranks[0]);
 	rank_die(&ranks[3]);
@@ -131,7 +131,7 @@ START_TEST(users_do_not_meet)
 	rank_give_text(&mine, 0, "secret");
 	expect_silence(&other);
 	ck_assert_uint_eq(count_groups(0), 2);
-	/* Nor does it help to know another one's member. */
+	/* Knowing another one's member does not help either. */
 	memcpy(other.id, mine.id, UUID_SIZE);
 	rank_leave(&other, false);
 	rank_give_text(&other, 1, "forged");
@@ -197,7 +197,7 @@ START_LOOP_TEST(pieces_out_of_turn, 2)
 	expect_event(&ranks[0], LOST, 0, "removed this rank");
 	expect_event(&ranks[1], DEAD, 0, "out of turn");
 	expect_silence(&ranks[1]);
-	/* The others can go on as far as the daemon is concerned, and so can the process. */
+	/* The daemon lets the others continue, and so can the process. */
 	rank_give_text(&ranks[1], 0, "c");
 	rank_give_text(&ranks[2], 0, "d");
 	rank_give_text(&ranks[1], 1, "e");
@@ -247,7 +247,7 @@ START_TEST(kept_pieces_are_limited)
 	late = rank_joined(host, "another", "", 0, 2);
 	rank_give(&late, 0, "x", 1);
 	expect_event(&late, LOST, 0, "have not joined");
-	/* The next is no better off, until one of the jobs has met. */
+	/* The next job has no advantage, until one of the jobs has met. */
 	late = rank_joined(host, "another", "", 0, 2);
 	rank = rank_joined(host, "job0", "", 1, 2);
 	expect_piece(&rank, 0, 0, large, MIB);

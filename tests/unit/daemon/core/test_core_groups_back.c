@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Groups whose daemon is killed and started again: who may come back to them, and what is given
- * once more. What ranks then do is in test_core_groups_survive.c.
+ * Groups whose daemon is killed and started again: who may return to them, and what is given once
+ * more. test_core_groups_survive.c has the actions of ranks.
  */
 #include <check.h>
 #include <errno.h>
@@ -15,7 +15,7 @@ enum { GROUP = 77 };
 
 static struct rank ranks[3];
 
-/* Three ranks that have met, and a daemon that knows nothing of them. */
+/* Three ranks that have met, and a daemon that has no state of them. */
 static void setup(void)
 {
 	groups_setup();
@@ -61,7 +61,8 @@ START_TEST(all_come_back)
 }
 END_TEST
 
-/* One has given up while its daemon was away. The next one hears why, and tells the others. */
+/* One has given up while its daemon was away. The next one gets the reason, and reports it to the
+ * others. */
 START_TEST(one_gave_up_meanwhile)
 {
 	ranks[1].gave_up = "the disk is full";
@@ -120,7 +121,7 @@ START_TEST(what_is_lacking_is_given_again)
 {
 	come_apart();
 	expect_question(&ranks[0], 4, 1);
-	/* As long as nobody knows how long pieces are: one after the other. */
+	/* Pieces are sent one after the other while their lengths are unknown. */
 	expect_silence(&ranks[1]);
 	expect_silence(&ranks[2]);
 	rank_give_text(&ranks[0], 4, "zero");
@@ -137,7 +138,7 @@ START_TEST(what_is_lacking_is_given_again)
 	expect_text(&ranks[2], 1, 5, "one'");
 	for (int i = 0; i < 3; i++)
 		expect_silence(&ranks[i]);
-	/* They go on. */
+	/* They continue. */
 	rank_give_text(&ranks[2], 5, "two");
 	expect_text(&ranks[0], 2, 5, "two");
 	expect_text(&ranks[1], 2, 5, "two");
@@ -252,7 +253,8 @@ START_TEST(who_has_not_come_yet_is_waited_for)
 }
 END_TEST
 
-/* Nobody has given anything: only the daemon could tell who was there, but it had told them all. */
+/* Nobody has given anything: only the daemon could tell which ranks were there, but it had notified
+ * them all. */
 START_TEST(who_dies_before_the_first_allgather_is_missed)
 {
 	ranks[0].has_met = true;

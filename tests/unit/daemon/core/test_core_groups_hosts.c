@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups whose ranks are on two hosts: what passes between daemons, and what breaks there. */
+/* Groups whose ranks are on two hosts: messages between daemons, and failures there. */
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ START_TEST(late_ranks_of_another_host)
 }
 END_TEST
 
-/* Between daemons a piece goes once for all ranks there; everybody still gets it once. */
+/* Between daemons a piece goes once for all ranks there; each rank still gets it once. */
 START_TEST(pieces_are_shared_by_a_host)
 {
 	struct rank ranks[5], other[2];
@@ -143,15 +143,15 @@ START_TEST(the_daemon_that_keeps_the_group_dies)
 	for (int i = 1; i < 3; i++)
 		expect_event(&ranks[i], AWAY, 0, "nodea, which keeps the job, is out of reach");
 	ck_assert_uint_eq(count_members(1), 0);
-	/* Their messages go nowhere now. */
+	/* Their messages are dropped now. */
 	rank_give_text(&ranks[1], 0, "hello?");
 	rank_leave(&ranks[2], false);
 	expect_silence(&ranks[1]);
 }
 END_TEST
 
-/* A rank that does not care that the daemon is away has ended for the others, as soon as it could
- * be back. */
+/* A rank that ignores the daemon's absence has ended for the others, as soon as the daemon could be
+ * back. */
 START_TEST(the_connection_of_the_hosts_breaks)
 {
 	struct rank ranks[3];
@@ -255,7 +255,7 @@ START_LOOP_TEST(a_host_that_cannot_be_reached, 2)
 }
 END_TEST
 
-/* Rank 0 of 2, at nodea; and 100 ms, in which there is no answer. */
+/* Rank 0 of 2, at nodea; and 100 ms without an answer. */
 static void ask_to_join(struct rank *rank)
 {
 	Ctl__GroupJoin join = CTL__GROUP_JOIN__INIT;
@@ -287,7 +287,7 @@ START_LOOP_TEST(a_join_that_waits_is_taken_back, 2)
 }
 END_TEST
 
-/* A host is not gone because nobody wanted to know. */
+/* A host is not gone because nobody asked. */
 START_TEST(a_host_that_nobody_asked_is_waited_for)
 {
 	struct rank rank = rank_on(1, USER);
@@ -344,7 +344,7 @@ START_TEST(a_host_may_name_itself)
 }
 END_TEST
 
-/* Nobody can tell that the name leads to oneself until one answers there. */
+/* Nobody can tell that the name leads to this host until an answer comes from here. */
 START_TEST(a_host_may_have_another_name)
 {
 	struct config *config = config_new();

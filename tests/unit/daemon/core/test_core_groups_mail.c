@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Mail from one rank to another one, and why it gives up. */
+/* Mail from one rank to another one, and the reason why it gives up. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void setup_three(void)
 	world_add_host(group_world, "nodec", NULL);
 }
 
-/* `as`: whose member it claims to be. */
+/* `as`: the member that it claims to be. */
 static void send_mail(struct process *process, struct rank *as, uint32_t to, const char *text)
 {
 	Ctl__GroupMail mail = CTL__GROUP_MAIL__INIT;
@@ -79,7 +79,7 @@ START_TEST(mail_goes_to_one_rank)
 	expect_mail(&ranks[2], 0, "");
 	expect_mail(&ranks[2], 1, "from one");
 	expect_mail(&ranks[0], 2, "answer");
-	/* To oneself, and to a rank that cannot be. */
+	/* To itself, and to a rank that cannot exist. */
 	post(&ranks[1], 1, "me");
 	post(&ranks[1], 3, "nobody");
 	post(&ranks[1], UINT32_MAX, "nobody");
@@ -121,7 +121,7 @@ START_LOOP_TEST(strangers_have_no_mail, 2)
 	ranks[0] = rank_joined(0, "train", "", 0, 2);
 	ranks[1] = rank_joined(1, "train", "nodea", 1, 2);
 	ck_assert_int_eq(rank_join(&other, "train", _i ? "nodea" : "", 1, 2, true), 0);
-	/* A rank of a job of that name, but of another user, who knows others' members. */
+	/* A rank of a job of that name, but of another user, that knows others' members. */
 	post(&other, 0, "who are you?");
 	send_mail(other.process, &ranks[0], 1, "forged");
 	send_mail(other.process, &ranks[1], 0, "forged");
@@ -170,7 +170,7 @@ START_TEST(mail_to_who_is_not_there)
 	/* A rank that has left sends nothing any more. */
 	post(&ranks[2], 0, "from the grave");
 	expect_silence(&ranks[0]);
-	/* Nor does anybody once the host that keeps the group is gone. */
+	/* Nor does any rank once the host that keeps the group is gone. */
 	world_kill_daemon(group_world, 0);
 	world_run(group_world, 10 * WORLD_S);
 	expect_event(&ranks[1], AWAY, 0, "nodea");
@@ -214,7 +214,7 @@ static void flood(struct rank *from, uint32_t to)
 		post(from, to, long_text);
 }
 
-/* Its process does not read: neither the daemon nor its session comes to harm. */
+/* Its process does not read: neither the daemon nor its session is harmed. */
 START_LOOP_TEST(flood_of_who_does_not_read, 2)
 {
 	struct rank ranks[3];
@@ -241,7 +241,7 @@ START_LOOP_TEST(flood_of_who_does_not_read, 2)
 }
 END_TEST
 
-/* The link between the hosts is slow: a daemon lets mail wait for the other one, but little. */
+/* The link between the hosts is slow: a daemon queues mail for the other one, but little. */
 START_LOOP_TEST(flood_over_a_slow_link, 2)
 {
 	struct rank ranks[2];
@@ -278,7 +278,7 @@ static void give_up(struct rank *rank, const char *why)
 	world_settle(group_world);
 }
 
-/* The next event says that the rank has given up, and nothing after `why`. */
+/* The next event reports that the rank has given up, and nothing after `why`. */
 static void expect_reason(struct rank *rank, uint32_t about, const char *why)
 {
 	Ctl__Envelope *envelope = process_take(rank->process, CTL__ENVELOPE__BODY_GROUP_EVENT);
@@ -316,7 +316,7 @@ START_TEST(others_hear_why)
 }
 END_TEST
 
-/* As much as a message may have arrives in part, and not with half a character at its end. */
+/* A text of maximum length arrives in part, without half a character at its end. */
 START_LOOP_TEST(long_reasons_are_cut, 2)
 {
 	struct rank ranks[2];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Ranks of jobs on three hosts that join, give pieces, leave, give up and die at random, while
- * daemons are restarted, sessions reset and the network stalls. Nobody who keeps to the rules is
- * thrown out; who is in a job in the end has all pieces of those who are as well, and knows of all
- * who are not; and when the last process has gone the daemons know nothing any more. Where no rank
- * ends and no daemon is away for long, none is missed.
+ * daemons are restarted, sessions reset and the network stalls. No rank that keeps to the rules is
+ * removed. A rank that is in a job in the end has all pieces of the others in it, and knows all
+ * that are not. When the last process has gone the daemons have no state left. If no rank ends and
+ * no daemon is away for long, none is missed.
  *
  * FRL_SEED=N repeats one run, FRL_SEEDS=N makes more of them; a failure names its seed.
  */
@@ -257,7 +257,7 @@ static void check_knows(const struct run *run, const struct job_model *job,
 		(model->state == MODEL_JOINED && other->asked_ns > job->killed_ns);
 
 	if (other->model.state == MODEL_JOINED && model->state == MODEL_JOINED)
-		/* A daemon that is started again takes back whom it had given up. */
+		/* A restarted daemon accepts ranks again that it had given up. */
 		ck_assert_msg(model_has_all(model, &other->model) && !model->left[number] &&
 				model->dead_ns[number] <= job->killed_ns,
 			"seed %llu: %s: rank %u in round %u lacks something of rank %u: %u given%s",
@@ -389,7 +389,7 @@ START_LOOP_TEST(nobody_is_missed, n_seeds())
 	uint64_t up_ns[HOSTS] = { 0 };
 
 	for (uint32_t i = 0; i < RANKS; i++) {
-		/* It happens that the daemons are not there at the same time for long. */
+		/* Sometimes the daemons do not run at the same time for long. */
 		run->job[0].rank[i].model.lost_s = 60;
 		model_join(&run->job[0].rank[i].model, run->world, (int)pick(run, HOSTS),
 			run->next_pid++, "job0", names[run->job[0].keeper], i, RANKS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Groups of ranks on two hosts, while daemons are killed and started again and their sessions
- * break: before all ranks are there, between allgathers, and at every moment of one. Nobody may
- * notice; but who has really died meanwhile is missed, and so is who cannot come back.
+ * break: before all ranks are there, between allgathers, and at every moment of one. No rank may
+ * notice. But a rank that has really died meanwhile is missed, and so is one that cannot come back.
  */
 #include <check.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void hear_all(void)
 		model_hear(&ranks[i]);
 }
 
-/* As world_run(); who is told something acts at once. */
+/* As world_run(); a rank that gets a message acts at once. */
 static void run(uint64_t ns)
 {
 	uint64_t end_ns = world_now(group_world) + ns;
@@ -78,7 +78,7 @@ static void start(int host)
 			model_come_back(&ranks[i]);
 }
 
-/* Nobody has heard of an end, and all can go on until they leave. */
+/* No rank has received an end, and all can continue until they leave. */
 static void expect_all_well(void)
 {
 	for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -144,7 +144,7 @@ static void reset(void)
 	world_reset_sessions(group_world, KEEPER, MEMBER);
 }
 
-/* Before those who return have been heard out. */
+/* Before all returning ranks have reported. */
 static void reset_again_and_again(void)
 {
 	for (int i = 0; i < 20; i++) {
@@ -191,7 +191,7 @@ START_LOOP_TEST(before_all_have_joined, FAULTS)
 }
 END_TEST
 
-/* A rank without an answer is not held up by a daemon that is away for a short time. */
+/* A daemon that is away for a short time does not block a rank without an answer. */
 START_LOOP_TEST(while_they_join, FAULTS)
 {
 	for (uint64_t delay = 0; delay < DELAYS && faults[_i] != kill_both; delay++) {
@@ -280,7 +280,7 @@ END_TEST
 
 /* ---- who does not come back */
 
-/* Rank 2 dies while nobody sees it. */
+/* Rank 2 dies while no daemon sees it. */
 START_LOOP_TEST(who_has_died_meanwhile_is_missed, 8)
 {
 	meet();
@@ -308,7 +308,7 @@ START_LOOP_TEST(who_has_died_meanwhile_is_missed, 8)
 		ck_assert(!ranks[i].dead_ns[!i]);
 		ck_assert_int_eq(ranks[i].state, MODEL_JOINED);
 	}
-	/* The others still hear each other. */
+	/* The others still receive each other. */
 	ck_assert(model_has_all(&ranks[0], &ranks[1]));
 	ck_assert(model_has_all(&ranks[1], &ranks[0]));
 	ck_assert_uint_eq(ranks[0].given, _i >= 4 ? 2 : 1);
@@ -395,7 +395,7 @@ START_TEST(who_has_been_given_up_does_not_come_back)
 {
 	meet();
 	world_partition(group_world, KEEPER, MEMBER, true);
-	/* This side notices later: only then it hears that it is not wanted. */
+	/* This side notices later: only then it learns that it is refused. */
 	world_kill_daemon(group_world, MEMBER);
 	run(6 * WORLD_S);
 	world_partition(group_world, KEEPER, MEMBER, false);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Leases of packet sockets: any number an interface, and what is left of one whose socket a process
+/* Leases of packet sockets: any number an interface, and the rest of a lease whose socket a process
  * keeps. */
 #include <check.h>
 #include <errno.h>
@@ -48,7 +48,7 @@ START_TEST(interfaces_are_shared)
 }
 END_TEST
 
-/* One MAC of its own is one lease's. */
+/* A MAC of its own belongs to one lease. */
 START_TEST(a_mac_is_not_shared)
 {
 	struct town town = packet_town();
@@ -106,7 +106,7 @@ START_LOOP_TEST(without_socket_no_lease, 2)
 }
 END_TEST
 
-/* A process that has the socket reads what is for its addresses: nobody else is given them. */
+/* A process that has the socket reads frames for its addresses: nobody else gets them. */
 START_TEST(kept_sockets_keep_addresses)
 {
 	struct town town = packet_town();
@@ -121,7 +121,7 @@ START_TEST(kept_sockets_keep_addresses)
 	ck_assert_ptr_nonnull(strstr(
 		world_last_warning(town.world, 0), "still has the socket of an ended lease"));
 	process_come_back(town.process);
-	/* They are this user's ports still. */
+	/* They still count as this user's ports. */
 	check_failure(open_port(town.process, 1, "eth", NULL), EDQUOT, "max_ports_per_user");
 	town.config->max_ports_per_user = 10;
 	/* Nobody knows when the next one is free. */
@@ -137,8 +137,8 @@ START_TEST(kept_sockets_keep_addresses)
 }
 END_TEST
 
-/* Also before hold_ms has passed: an open and a close for each socket would otherwise be enough to
- * have any number of them. */
+/* Also before hold_ms has passed: otherwise an open and a close for each socket would give any
+ * number of them. */
 START_TEST(kept_sockets_count_at_once)
 {
 	struct town town = packet_town();
@@ -156,7 +156,7 @@ START_TEST(kept_sockets_count_at_once)
 }
 END_TEST
 
-/* A user with as many ports as there may be gets all of them back. */
+/* A user with the maximum of ports gets all of them back. */
 START_TEST(claims_are_not_counted_twice)
 {
 	struct town town = packet_town();
@@ -177,7 +177,7 @@ START_TEST(claims_are_not_counted_twice)
 }
 END_TEST
 
-/* It goes on with the lease when its process comes back, and no other is opened. */
+/* The lease continues when its process comes back, and no other is opened. */
 START_TEST(sockets_go_on)
 {
 	struct town town = packet_town();
@@ -222,7 +222,7 @@ START_TEST(the_next_daemon_knows_them)
 	check_failure(open_port(thief, 1, "eth", mine), EADDRINUSE, "belongs to another process");
 	process_come_back(town.process);
 	check_opened(open_port(town.process, 1, "eth", mine));
-	/* The other one is not claimed: it rests until its socket is gone. */
+	/* The other one is not claimed: it is in quarantine until its socket is gone. */
 	world_run(town.world, 30 * WORLD_S);
 	for (uint32_t i = 1; i <= ADDRESSES - 2; i++)
 		drop(with_socket(thief, i));
@@ -254,7 +254,7 @@ START_TEST(claims_are_whole)
 }
 END_TEST
 
-/* A line that is cut off, as of a full disk, takes nothing of the next one. */
+/* A truncated line, as of a full disk, does not damage the next one. */
 START_TEST(lines_are_restored_one_by_one)
 {
 	struct town town = packet_town();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Leases: what is given out and to whom, what rests and for how long, and what comes back after the
- * daemon has crashed.
+ * Leases: which are given and to whom, which are in quarantine and for how long, and which return
+ * after the daemon has crashed.
  */
 #include <check.h>
 #include <errno.h>
@@ -115,7 +115,7 @@ START_TEST(addresses_rest)
 		drop(answer);
 		close_port(town.process, 1);
 	}
-	/* When to come back is said. */
+	/* The error says when to try again. */
 	world_run(town.world, 400 * WORLD_MS);
 	answer = open_port(town.process, 1, "eth", NULL);
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_FAILURE);
@@ -355,7 +355,7 @@ START_LOOP_TEST(claims_are_checked, ROWS(claims))
 		ck_assert_mem_eq(answer->port_opened->lease->mac.data, claim->mac, 6);
 		ck_assert_uint_eq(answer->port_opened->lease->qpn_first, lease.qpn_first);
 		drop(answer);
-		/* The next one gets what is left. */
+		/* The next one gets the rest. */
 		answer = must_open(process, 2);
 		ck_assert_str_eq(answer->port_opened->lease->devargs, "net_test2");
 		ck_assert_str_eq(answer->port_opened->lease->ip, "10.1.1.0/16@7,fd00::3/64@7");
@@ -377,7 +377,7 @@ START_TEST(own_lease_comes_back_while_it_rests)
 	close_port(town.process, 1);
 	check_failure(open_port(other, 1, "eth", mine), EADDRINUSE, "belongs to another process");
 	check_opened(open_port(town.process, 1, "eth", mine));
-	/* It does not rest and is had at once. */
+	/* It is not in quarantine and available at once. */
 	ck_assert_ptr_eq(
 		world_core(town.world, 0)->leases.next, world_core(town.world, 0)->leases.prev);
 	close_port(town.process, 1);
@@ -418,7 +418,7 @@ START_TEST(leases_come_back_after_a_crash)
 	waits = world_process(town.world, 0, UID, 12);
 	send_open(waits, 1, 77);
 	ck_assert_uint_eq(process_mail(waits), 0);
-	/* The local fabric has nothing that could be another one's. */
+	/* The local fabric has nothing that could belong to another one. */
 	check_opened(open_port(waits, 9, "", NULL));
 	process_come_back(town.process);
 	answer = open_port(town.process, 1, "eth", mine);
@@ -443,7 +443,7 @@ START_TEST(leases_come_back_after_a_crash)
 }
 END_TEST
 
-/* Earlier leases may be claimed by users of that fabric, and not while they rest. */
+/* Earlier leases may be claimed by users of that fabric, and not during their quarantine. */
 START_TEST(claims_need_rights)
 {
 	struct town town = town_new();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Processes of two users that open and close ports, die and lose their sessions at random, while
- * their daemon crashes and is started again. Whatever happens, no two of them have the same device,
- * address, MAC or number of a queue pair, what rests is nobody's, who comes back has what it had,
- * and in the end all is free.
+ * their daemon crashes and is started again. No two of them ever have the same device, address, MAC
+ * or number of a queue pair. A lease in quarantine belongs to nobody, a process that returns has
+ * its lease, and in the end all is free.
  *
  * FRL_SEED=N repeats one run; a failure names its seed.
  */
@@ -36,7 +36,7 @@ struct run {
 	uint32_t next_pid;
 	uint64_t next_seq;
 	unsigned granted, refused;
-	/* An address that nobody may get before then. */
+	/* An address that nobody may get before that time. */
 	struct {
 		char ip[LEASE_TEXT];
 		uint64_t until_ns;
@@ -247,8 +247,8 @@ static void come_back(struct run *run, int index)
 	}
 }
 
-/* Its session alone: the daemon has thrown it out, say. Nobody asks for a device meanwhile: that
- * does not rest as addresses do, for it cannot be opened twice. */
+/* Only its session ends, as when the daemon ends it. Nobody asks for a device meanwhile: devices
+ * have no quarantine, as they cannot be opened twice. */
 static void do_lose_session(struct run *run)
 {
 	int index = (int)pick(run, PROCESSES);
@@ -261,8 +261,7 @@ static void do_lose_session(struct run *run)
 	world_settle(run->town.world);
 }
 
-/* A process that dies while there is no daemon does not come back; anybody may get its
- * addresses. */
+/* A process that dies while there is no daemon does not return; anybody may get its addresses. */
 static void do_crash(struct run *run)
 {
 	world_kill_daemon(run->town.world, 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/core/metrics/metrics.c, totals.c and core_refresh() of query.c: what Prometheus reads,
- * that sums do not go down when processes end, and that no process can spoil it for others.
+ * daemon/core/metrics/metrics.c, totals.c and core_refresh() of query.c: the metrics for
+ * Prometheus, that sums do not go down when processes end, and that no process can spoil them for
+ * others.
  */
 #include <check.h>
 #include <ctype.h>
@@ -84,7 +85,8 @@ static void add_qp(struct page *page, enum frl_qp_type type, unsigned state, enu
 	atomic_store(&page->used_slots, slot + 1);
 }
 
-/* Opens port 1, and describes it together with its page. The lease's devargs, to be freed. */
+/* Opens port 1, and describes it together with its page. Returns the lease's devargs, to be
+ * freed. */
 static char *open_port(struct process *process, const char *fabric, const struct page *page)
 {
 	Ctl__OpenPort open = CTL__OPEN_PORT__INIT;
@@ -169,7 +171,7 @@ static const char *like(const char *line)
 #define EXPECT(line) ck_assert_msg(has_line(line), "no \"%s\"; but %s", line, like(line))
 #define FORBID(part) ck_assert_msg(!strstr(text, part), "there is \"%s\"", part)
 
-/* The metric that the sample is of: a histogram's has a suffix. */
+/* Returns the metric of the sample: a histogram's has a suffix. */
 static bool is_of(const char *sample, const char *family)
 {
 	static const char *const suffixes[] = { "", "_bucket", "_sum", "_count" };
@@ -340,7 +342,7 @@ START_TEST(queue_pairs)
 }
 END_TEST
 
-/* A page with rubbish in it spoils its own counts alone. */
+/* A page with garbage in it spoils its own counts alone. */
 START_TEST(rubbish)
 {
 	struct page *good = new_page(), *bad = new_page();
@@ -399,7 +401,7 @@ START_TEST(leases)
 }
 END_TEST
 
-/* However many users there are, the metrics stay of a bearable size. */
+/* However many users there are, the metrics have a bounded size. */
 START_TEST(many_users)
 {
 	struct page *page = new_page();
@@ -449,7 +451,7 @@ END_TEST
 
 /* ---- refresh */
 
-/* How many Publish the process has got; they are answered. */
+/* Returns how many Publish the process has got; they are answered. */
 static unsigned answer_publish(struct process *process)
 {
 	Ctl__Done done = CTL__DONE__INIT;
@@ -494,7 +496,7 @@ START_TEST(refreshes)
 	atomic_store(&page->published_ns, world_now(world));
 	refresh();
 	ck_assert_uint_eq(answer_publish(process), 0);
-	/* Times to come keep nobody from being asked. */
+	/* Times in the future do not prevent requests. */
 	atomic_store(&page->published_ns, UINT64_MAX);
 	refresh();
 	ck_assert_uint_eq(answer_publish(process), 1);

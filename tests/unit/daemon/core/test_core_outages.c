@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Hosts whose daemons do not reach each other for a time: jobs and connections go on for as long as
- * the keepalive time in any case, and for longer while they receive data.
+ * Hosts whose daemons do not reach each other for a time: jobs and connections last for the
+ * keepalive time in any case, and longer while they receive data.
  */
 #include <check.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 enum { KEEPER, MEMBER, RANKS = 3, STEP_MS = 10 };
 
 /* Rank 0 is on the host that keeps the job, the others on the other one. Only rank 1 has a network:
- * the other rank of its host speaks to nobody else. */
+ * the other rank of its host talks to nobody else. */
 static struct model ranks[RANKS + 1]; /* and one of another job */
 static struct page *pages[RANKS + 1];
 static bool flows; /* data comes all the time */
@@ -119,7 +119,7 @@ static void expect_all_well(void)
 	}
 }
 
-/* Nothing of the job is lost, and soon after the outage the ranks hear of each other again. */
+/* Nothing of the job is lost, and soon after the outage the ranks receive each other again. */
 START_LOOP_TEST(an_outage_of_the_keepalive_time, 20)
 {
 	meet();
@@ -144,7 +144,7 @@ START_TEST(a_longer_one)
 }
 END_TEST
 
-/* For as long as ranks do without daemons. Dials hang, or fail at once. */
+/* For as long as ranks may do without daemons. Dials hang, or fail at once. */
 START_LOOP_TEST(a_longer_one_while_data_flows, 2)
 {
 	meet();
@@ -225,7 +225,7 @@ START_TEST(old_pages_do_not_count)
 }
 END_TEST
 
-/* Who joins a job for the first time is refused, whatever its process does beside that. */
+/* A process that joins a job for the first time is refused, whatever else it does. */
 START_TEST(a_first_join_is_not_held)
 {
 	meet();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Other daemons: named, dialled, lost, found again; and one that lies. The connections with them
- * show what it comes to.
+ * Other daemons: named, dialled, lost, found again; and a lying one. The connections with them show
+ * the results.
  */
 #include <check.h>
 #include <errno.h>
@@ -88,7 +88,7 @@ START_LOOP_TEST(names, ROWS(places))
 }
 END_TEST
 
-/* A private daemon without settings says so before it dials. */
+/* A private daemon without settings reports that before it dials. */
 START_LOOP_TEST(private_alone, 2)
 {
 	const struct core_facts facts = { .is_private = true, .has_system = _i == 1 };
@@ -116,7 +116,7 @@ START_LOOP_TEST(private_alone, 2)
 }
 END_TEST
 
-/* A long name is none; one that just fits is one. */
+/* A name that is too long is none; one that just fits is one. */
 START_TEST(long_names)
 {
 	struct world *world = world_create(1);
@@ -136,7 +136,7 @@ START_TEST(long_names)
 }
 END_TEST
 
-/* Several names of one daemon are one peer; its own name is nobody. */
+/* Several names of one daemon are one peer; a daemon's own name is none. */
 START_TEST(other_names)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
@@ -153,7 +153,7 @@ START_TEST(other_names)
 	ck_assert_uint_eq(peers_of(ends.world, 0), 3);
 	for (const struct peer *peer = first_peer(ends.world, 0); peer; peer = peer->hh.next)
 		ck_assert_int_eq(peer->session != 0, !peer->same_as && !peer->is_self);
-	/* The second session is given up, with nothing that was said over it. */
+	/* The second session is closed, with all its messages discarded. */
 	world_run(ends.world, 5 * WORLD_S);
 	ck_assert_uint_eq(HASH_COUNT(world_core(ends.world, 1)->sessions), 2);
 	request(ends.active, 4, "10.0.0.2", "echo");
@@ -186,7 +186,7 @@ START_TEST(nobody_listens)
 }
 END_TEST
 
-/* A daemon that was there a moment ago is being started again: requests wait for it, not long. */
+/* A daemon that was there a moment ago is being restarted: requests wait for it, but not long. */
 START_LOOP_TEST(started_again, 2)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
@@ -259,7 +259,7 @@ START_TEST(too_many_peers)
 }
 END_TEST
 
-/* One user alone cannot keep the others from their hosts; nor one who no longer waits for his. */
+/* One user alone cannot block the others' hosts; nor can one who no longer waits for his. */
 START_LOOP_TEST(nobody_has_all_peers, 2)
 {
 	struct config *config = config_new();
@@ -294,7 +294,7 @@ END_TEST
 
 /* ---- lost and found */
 
-/* The session breaks: the connection does not, and what ended meanwhile shows afterwards. */
+/* The session breaks: the connection does not, and ends of that time show afterwards. */
 START_TEST(broken_session)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
@@ -305,7 +305,7 @@ START_TEST(broken_session)
 	world_refuse(ends.world, 0, true);
 	world_refuse(ends.world, 1, true);
 	world_reset_sessions(ends.world, 0, 1);
-	/* Far beyond the keepalive time: whoever refuses is alive. */
+	/* Far beyond the keepalive time: a host that refuses is alive. */
 	world_run(ends.world, 60 * WORLD_S);
 	expect_nothing(ends.active);
 	expect_nothing(ends.passive);
@@ -327,7 +327,7 @@ START_TEST(broken_session)
 }
 END_TEST
 
-/* At every point of the setting up the session breaks: what was under way is sent again. */
+/* The session breaks at every point of the set-up: messages under way are sent again. */
 START_TEST(broken_setup)
 {
 	for (uint64_t after_ns = 0; after_ns < 9 * WORLD_REMOTE_NS; after_ns += 45000) {
@@ -335,7 +335,7 @@ START_TEST(broken_setup)
 		uint64_t began_ns;
 		bool is_broken = false, is_asked = false, is_accepted = false;
 
-		/* No daemon expects processes of the one before it any more. */
+		/* No daemon expects processes of its predecessor any more. */
 		world_run(ends.world, 10 * WORLD_S);
 		began_ns = world_now(ends.world);
 		request(ends.active, 1, "b", "echo");
@@ -428,7 +428,7 @@ START_TEST(host_gone_after_its_daemon)
 END_TEST
 
 /* Packets are lost for up to the keepalive time, from every moment between two pings on. TCP's
- * back-off lasts longer. Nothing ends, and the daemons speak to each other soon after that. */
+ * back-off lasts longer. Nothing ends, and the daemons reconnect soon after that. */
 START_LOOP_TEST(outages, 30)
 {
 	struct ends ends = ends_new(TWO_HOSTS);
@@ -485,7 +485,7 @@ static const struct {
 	{ "10.0.0.2", "c", false },
 };
 
-/* The other daemon does not want this one, and says why. */
+/* The other daemon refuses this one, with a reason. */
 START_LOOP_TEST(not_welcome, 2)
 {
 	struct config *config = config_new();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A daemon that is not one of ours: speaks for connections that are not its own, says who it is
- * not, leaves out what belongs into a message, or says nothing any more.
+ * A daemon that does not keep to the protocol: acts for connections of others, claims another
+ * identity, omits fields, or falls silent.
  */
 #include <check.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ static struct process *rogue_new(struct world *world, int host)
 	return rogue;
 }
 
-/* Drops the messages that a daemon sends at the beginning anyway. */
+/* Drops the messages that a daemon always sends at the beginning. */
 static void ignore_greetings(struct process *rogue)
 {
 	const Ctl__Envelope__BodyCase bodies[] = { CTL__ENVELOPE__BODY_PING,
@@ -161,13 +161,13 @@ START_TEST(says_who_asks)
 	ck_assert_uint_eq(heard->conn_request->who->instance, INSTANCE);
 	ctl__envelope__free_unpacked(heard, NULL);
 	expect_nothing(ends.passive);
-	/* It does not reply for a connection that nobody has asked for. */
+	/* It does not reply for a connection that nobody has requested. */
 	reply(rogue, 9, 5);
 	world_settle(ends.world);
 	expect_end(rogue, 9, ECONNRESET, "no longer waits");
 	process_die(rogue);
 	world_run(ends.world, WORLD_S);
-	/* Its port is none that can be dialled: after the keepalive time its host is gone. */
+	/* Its port cannot be dialled: after the keepalive time its host is gone. */
 	expect_nothing(ends.passive);
 	world_run(ends.world, 60 * WORLD_S);
 	expect_end(ends.passive, 3, EHOSTDOWN, "host rogue is gone");
@@ -187,7 +187,7 @@ START_TEST(says_that_it_is_us)
 }
 END_TEST
 
-/* Its keepalive time is the shorter one, but not any. */
+/* Its keepalive time is the shorter one, within limits. */
 START_TEST(falls_silent)
 {
 	struct ends ends = ends_new(ONE_HOST);
@@ -223,7 +223,7 @@ START_TEST(pings)
 	ck_assert_ptr_nonnull(answer);
 	ck_assert_int_eq(answer->body_case, CTL__ENVELOPE__BODY_PONG);
 	ctl__envelope__free_unpacked(answer, NULL);
-	/* As long as it says anything at all it lives. */
+	/* As long as it sends anything at all it lives. */
 	live(rogue, 20);
 	ck_assert(!rogue->ended);
 	ends_free(&ends);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Ports of processes: opened, described, closed, limited; and whose an endpoint is.
- */
+/* Ports of processes: opened, described, closed, limited; and the owner of an endpoint. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -41,7 +39,7 @@ START_TEST(bad_requests_are_refused)
 }
 END_TEST
 
-/* A private daemon has no fabrics, and says who has. */
+/* A private daemon has no fabrics, and names the one that has. */
 START_LOOP_TEST(private_without_fabrics, 2)
 {
 	struct town town = town_new();
@@ -188,7 +186,7 @@ static void count_close(const struct page_view *page)
 	closed++;
 }
 
-/* How a page that came with a DescribePort goes. */
+/* The result of a page that came with a DescribePort. */
 enum page_end { PORT_CLOSED, PROCESS_DEAD, DAEMON_ENDS, REFUSED };
 
 START_RANGE_TEST(page_goes_with_its_port, PORT_CLOSED, REFUSED + 1)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Questions of operators: reports, fresh pages, parts; and which users may see what. */
+/* Queries of operators: reports, fresh pages, parts; and which users may see what. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ START_TEST(a_fresh_page_is_reported_at_once)
 }
 END_TEST
 
-/* Its process is a rank of a job, and has said which rank is at the other end. */
+/* Its process is a rank of a job, and has named the rank at the other end. */
 START_TEST(a_queue_pair_of_a_job)
 {
 	struct process *owner = conns_process(world, alpha, ALICE, 10);
@@ -134,7 +134,7 @@ START_TEST(a_stopped_process_delays_nobody_for_long)
 	ck_assert_uint_eq(answer->report->n_qps, 1);
 	ck_assert(answer->report->qps[0]->published_age_s > 1);
 	ctl__envelope__free_unpacked(answer, NULL);
-	/* It has not answered: it is told once, and not waited for again. */
+	/* It has not answered: it is asked once, and not waited for again. */
 	while (process_mail(old.asks))
 		ctl__envelope__free_unpacked(process_take_any(old.asks), NULL);
 	answer = report(old.asks, CTL__QUERY_KIND__QUERY_QPS, 0, 0);
@@ -215,7 +215,7 @@ START_TEST(long_reports_come_in_parts)
 	while (more) {
 		Ctl__Envelope *part = take_answer(asks, seq, CTL__ENVELOPE__BODY_REPORT);
 
-		/* The next one is made when this one has arrived: looked at every few ms. */
+		/* The next part is made when this one has arrived: it is checked every few ms. */
 		world_run(world, 10 * WORLD_MS);
 		for (i = 0; i < part->report->n_qps; i++)
 			ck_assert_uint_eq(part->report->qps[i]->qpn, ++rows);
@@ -230,7 +230,7 @@ START_TEST(long_reports_come_in_parts)
 }
 END_TEST
 
-/* However long a report is, what waits to be read is short; and others have theirs meanwhile. */
+/* However long a report is, the queue of unread parts is short; and others get theirs meanwhile. */
 START_TEST(long_reports_wait_for_their_readers)
 {
 	enum { MANY = 2500 };
@@ -275,7 +275,7 @@ static unsigned requests_left(void)
 	return count;
 }
 
-/* Many wait for one process: what it brings about does not come all at once. */
+/* Many wait for one process: the answers do not all come at once. */
 START_LOOP_TEST(requests_take_turns, 2)
 {
 	enum { ASKERS = 4, EACH = 8 };
@@ -316,7 +316,7 @@ static uint32_t count_shown(struct process *asks)
 	return count;
 }
 
-/* Pages can be large, and many: nobody has the daemon look at more of them than he may. */
+/* Pages can be large, and many: a query reads only pages that its user may see. */
 START_TEST(slots_are_limited)
 {
 	struct process *first = conns_process(world, alpha, ALICE, 10), *second;
@@ -336,7 +336,7 @@ START_TEST(slots_are_limited)
 	ck_assert_uint_eq(count_shown(asks), 10);
 	ck_assert_uint_eq(world_warnings(world, alpha), 1);
 	ck_assert_ptr_nonnull(strstr(world_last_warning(world, alpha), "max_qps_per_user"));
-	/* Slots that it does not use any more are still there. */
+	/* Slots that it no longer uses still exist. */
 	atomic_store(&one->used_slots, 0);
 	ck_assert_uint_eq(count_shown(asks), 2);
 	process_die(first);

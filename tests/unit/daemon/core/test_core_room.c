@@ -61,7 +61,7 @@ START_TEST(asks_about_those_who_get_it)
 	ck_assert_uint_eq(n_asked, 2);
 	without_room = 0;
 	ck_assert(ask(core, OWN, own.id));
-	/* Messages of others than members, and others than pieces, go nowhere. */
+	/* Messages of others than members, and other than pieces, are dropped. */
 	without_room = PEER_A;
 	ck_assert(ask(core, OWN + 1, own.id));
 	ck_assert(ask(core, OWN, stranger));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sessions of the daemon's core: who may say what first, which versions, how many there may be, and
- * that everything of a session goes with it.
+ * Sessions of the daemon's core: the allowed first messages, versions, limits, and that everything
+ * of a session goes with it.
  */
 #include <check.h>
 #include <errno.h>
@@ -186,7 +186,7 @@ START_TEST(sessions_are_limited)
 	ck_assert_ptr_null(world_stranger(world, host, 1000, 4));
 	world_process(world, host, 2000, 5);
 	ck_assert_ptr_null(world_stranger(world, host, 2000, 6));
-	/* Root can still look what is going on. */
+	/* Root can still look at the state. */
 	root = world_operator(world, host, 0);
 	ck_assert_uint_eq(world_core(world, host)->counters.sessions_refused, 2);
 	ck_assert_uint_eq(world_core(world, host)->counters.sessions, 5);
@@ -223,7 +223,7 @@ START_TEST(pages_do_not_leak)
 	ck_assert_uint_eq(closed, 1);
 	core_page(world_core(world, host), 999, &handed);
 	ck_assert_uint_eq(closed, 2);
-	/* It came with something else than a DescribePort. */
+	/* It came with another message than a DescribePort. */
 	process_say(process, CTL__ENVELOPE__BODY_CLOSE_PORT, &close);
 	world_settle(world);
 	ck_assert_uint_eq(closed, 3);
@@ -352,7 +352,7 @@ static void alone_free(struct alone *alone)
 	struct wishes before = *alone->wishes;
 
 	core_destroy(alone->core);
-	/* Nobody hears that the daemon ends. */
+	/* The end of the daemon is not reported to anyone. */
 	ck_assert_mem_eq(&before, alone->wishes, sizeof(before));
 	if (alone->wishes->last)
 		ctl__envelope__free_unpacked(alone->wishes->last, NULL);
@@ -410,7 +410,7 @@ START_TEST(peers_are_limited)
 	}
 	ck_assert(!arrive(&alone, 99, CORE_PEER, "10.1.1.1"));
 	ck_assert_ptr_nonnull(strstr(alone.wishes->last->failure->text, "max_peers"));
-	/* Sessions that this daemon wants itself, and processes, are not concerned. */
+	/* Sessions that this daemon opened itself, and processes, are not affected. */
 	ck_assert(arrive(&alone, CORE_DIALLED | 1, CORE_PEER_DIALLED, "10.1.1.1"));
 	ck_assert(arrive(&alone, 100, CORE_LOCAL, NULL));
 	alone_free(&alone);
@@ -425,7 +425,7 @@ START_TEST(who_dials_speaks_first)
 	ck_assert_uint_eq(alone.wishes->hellos, 0);
 	ck_assert(arrive(&alone, CORE_DIALLED | 5, CORE_PEER_DIALLED, "10.1.1.1"));
 	ck_assert_uint_eq(alone.wishes->hellos, 1);
-	/* Over TCP there are daemons and nobody else. */
+	/* Over TCP only daemons may connect. */
 	introduce(&alone, 5, CTL__ROLE__ROLE_PROCESS);
 	ck_assert_uint_eq(alone.wishes->closed, 1);
 	ck_assert_int_eq((int)alone.wishes->last->failure->error, EPROTO);
@@ -452,7 +452,7 @@ START_TEST(operators_are_known)
 	session->n_gids = 1;
 	core_configure(alone.core, alone.config, 2);
 	ck_assert(!session->is_operator);
-	/* The operator of a private daemon is its user, and nobody else who comes to its socket. */
+	/* The operator of a private daemon is its user, and no other user of its socket. */
 	facts.is_private = true;
 	facts.uid = 999;
 	core_set_facts(alone.core, &facts);
@@ -508,7 +508,7 @@ START_TEST(long_words_can_be_read)
 	session_reject(alone.core, session, EPROTO, "twice");
 	ck_assert_uint_eq(alone.wishes->closed, 1);
 	ck_assert_uint_eq(alone.wishes->failures, 3);
-	/* Nothing is sent to who is lost. */
+	/* Nothing is sent to a lost session. */
 	session_fail(alone.core, session, 6, EINVAL, "no");
 	session_done(alone.core, session, 7);
 	ck_assert_uint_eq(alone.wishes->failures + alone.wishes->others, 3);

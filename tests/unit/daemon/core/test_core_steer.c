@@ -82,7 +82,7 @@ START_TEST(kill_of_what_is_in_reset)
 	seq = send_kill(asks, 17, 10, "");
 	expect_failure(asks, seq, EINVAL, "is in RESET");
 	expect_nothing(owner);
-	/* One that is being connected is in RESET as well; its connection can be ended. */
+	/* A queue pair that is being connected is in RESET, too; its connection can be ended. */
 	offer(owner, "store", 1, false);
 	set_qp(page, 1, qpn_of(1))->state = FRL_QPS_RESET;
 	publish(page);
@@ -192,7 +192,7 @@ static void why_both_ends(int other_host)
 	struct pair pair = connect_pair(other_host);
 	uint64_t seq = send_query(pair.asks, CTL__QUERY_KIND__QUERY_WHY, qpn_of(1), 0);
 
-	/* The other end's page is old: it is published before it is looked at. */
+	/* The other end's page is old: it is published before it is read. */
 	publish_when_told(pair.passive, pair.pages[1]);
 	expect_why(&pair, seq, NULL);
 	ck_assert_uint_eq(process_mail(pair.active), 0);
@@ -261,7 +261,7 @@ START_TEST(why_when_the_peer_publishes_nothing)
 }
 END_TEST
 
-/* The session of this core's with another host's daemon. */
+/* The session of this core with another host's daemon. */
 static uint64_t session_with(struct core *core, const char *host)
 {
 	struct session *session, *next;
@@ -274,7 +274,7 @@ static uint64_t session_with(struct core *core, const char *host)
 	ck_abort_msg("no session with %s", host);
 }
 
-/* A daemon may look at its own connections, not at others'. */
+/* A daemon may read its own connections, not others'. */
 START_TEST(views_are_of_ones_own_connections)
 {
 	int gamma = world_add_host(world, "gamma", NULL);

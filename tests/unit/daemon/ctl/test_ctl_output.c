@@ -172,7 +172,7 @@ START_TEST(counters_become_rates)
 	ck_assert_str_eq(text, "0 B");
 	table_cell(&table, 0, &columns[0], text); /* no counter */
 	ck_assert_str_eq(text, "7");
-	/* Another one with this number, or started anew. */
+	/* Another one with this number, or a new start. */
 	json_object_set_new(json_array_get(before, 0), "tx_bytes", json_integer(5000));
 	table_cell(&table, 0, &columns[2], text);
 	ck_assert_str_eq(text, "0 B");

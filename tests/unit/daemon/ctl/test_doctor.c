@@ -243,7 +243,7 @@ START_TEST(limits)
 	doctor.n_findings = 0;
 	doctor_limits(&doctor);
 	check_found(DOCTOR_FAIL, "memlock", "only 64 KiB may be locked");
-	/* EAL's memory alone is as much. */
+	/* EAL's memory alone is as large. */
 	put("/proc/self/limits", LIMITS("134217728", "1024"));
 	doctor.n_findings = 0;
 	doctor_limits(&doctor);
@@ -324,7 +324,7 @@ START_LOOP_TEST(no_iommu, ROWS(noiommu_rows))
 	doctor_iommu(&doctor);
 	check_found(noiommu_rows[_i].status, "iommu", "");
 	check_advice("iommu", noiommu_rows[_i].advice);
-	/* VFIO is nothing to those that other drivers have. */
+	/* VFIO does not matter to NICs of other drivers. */
 	ck_assert_uint_eq(doctor.n_findings, strcmp(noiommu_rows[_i].driver, "ice") == 0 ? 2 : 1);
 }
 END_TEST
@@ -432,7 +432,7 @@ START_TEST(gpus_by_the_driver)
 }
 END_TEST
 
-/* Names and reasons as long as they can be, and more GPUs than there is room for findings. */
+/* Names and reasons of maximum length, and more GPUs than there is room for findings. */
 START_TEST(too_many_gpus)
 {
 	static struct frl_gpu_info infos[DOCTOR_FINDINGS + 1];
@@ -507,7 +507,7 @@ END_TEST
 
 #define TYPE1 "/sys/module/vfio_iommu_type1/refcnt"
 
-/* What a PCI device is bound to, in a group, with a file of the machine. */
+/* The driver of a PCI device, its group, and a file of the machine. */
 static const struct {
 	const char *driver, *group_file, *group_text, *file, *file_text;
 	enum doctor_status status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ferrulectl why: both ends' PSNs compared, and what is concluded. */
+/* ferrulectl why: both ends' PSNs compared, and the conclusions. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,7 +192,7 @@ START_TEST(tells_what_the_ports_have_dropped)
 }
 END_TEST
 
-/* Whatever is said has an end. */
+/* Every text ends. */
 START_TEST(many_reasons_are_cut)
 {
 	enum { MANY = 200 };
@@ -316,7 +316,7 @@ START_LOOP_TEST(concludes, ROWS(diagnosis_rows))
 }
 END_TEST
 
-/* The page of a stopped process is not compared with what the other end sees now. */
+/* The page of a stopped process is not compared with the other end's present page. */
 START_TEST(old_views_are_not_compared)
 {
 	Ctl__QpInfo qp = end(), peer = other_end();

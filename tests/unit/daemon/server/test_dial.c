@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/server/dial.c with a resolver of its own, which is as slow as the test wants it: names
- * with several addresses, more names than threads, and dials that are given up meanwhile.
+ * daemon/server/dial.c with a resolver of its own, as slow as the test needs: names with several
+ * addresses, more names than threads, and dials that are given up meanwhile.
  */
 #include "daemon/server/dial.h"
 
@@ -109,7 +109,7 @@ int __wrap_getaddrinfo(
 	pthread_mutex_unlock(&lock);
 	if (strcmp(name, "nowhere") == 0)
 		return EAI_NONAME;
-	/* Nobody listens on the first one; nobody can connect to the broadcast address. */
+	/* Nothing listens on the first one; no connection to the broadcast address is possible. */
 	*ret = make_result("127.0.0.2", service,
 		make_result(strcmp(name, "refusing") == 0 ? "255.255.255.255" : "127.0.0.1",
 			service, NULL));
@@ -134,7 +134,7 @@ void __wrap_freeaddrinfo(struct addrinfo *found)
 /* ---- sockets */
 
 /* The first connection of the next dial waits for ever, the second one fails with this error, and
- * the others succeed. 0: nothing of it. */
+ * the others succeed. 0: no effect. */
 static int second_fails;
 static unsigned n_connects;
 static int second_fd;
@@ -238,7 +238,7 @@ static void teardown(void)
 	dials_destroy(dials);
 	listener_stop(listener);
 	event_base_free(base);
-	/* Threads that nobody waits for any more, and what they have found. */
+	/* Threads whose results nobody waits for any more, and these results. */
 	for (uint64_t last_ns = hang_limit_ns(); looking() || results(); usleep(100))
 		ck_assert_msg(clock_now_ns() < last_ns, "%d results are not freed", results());
 }
@@ -331,7 +331,7 @@ static void fill_queue(int ret_fds[2], uint16_t *ret_port)
 	*ret_port = ntohs(address.sin_port);
 }
 
-/* The SYN is lost: the next one comes from a fresh connection, before TCP repeats the first one. */
+/* The SYN is lost: the next one comes from a new connection, before TCP repeats the first one. */
 START_TEST(lost_syns)
 {
 	uint64_t last_ns = hang_limit_ns();
@@ -354,7 +354,7 @@ START_TEST(lost_syns)
 }
 END_TEST
 
-/* An error of a fresh connection may pass, and the dial goes on; a refusal ends it. */
+/* An error of a new connection may pass, and the dial continues; a refusal ends it. */
 START_LOOP_TEST(a_fresh_connection_fails, 2)
 {
 	uint16_t full_port;
@@ -404,7 +404,7 @@ static void start_slow_names(void)
 	wait_for_threads(THREADS_MAX);
 }
 
-/* More names than threads: the rest waits for its turn, and addresses do not wait for names. */
+/* More names than threads: the others wait for their turn, and addresses do not wait for names. */
 START_TEST(many_slow_names)
 {
 	start_slow_names();
@@ -418,7 +418,7 @@ START_TEST(many_slow_names)
 }
 END_TEST
 
-/* Who knows many of them keeps nobody else's from being looked up. */
+/* A user with many names does not block the others' lookups. */
 START_TEST(slow_names_of_one_user)
 {
 	set_slow(true);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/server/http.c over real sockets: what it answers, what it refuses, and that nobody keeps
- * others out for long.
+ * daemon/server/http.c over real sockets: answers, refusals, and that no client blocks others for
+ * long.
  */
 #include "daemon/server/http.h"
 
@@ -105,7 +105,8 @@ static void put(int fd, const char *text)
 	ck_assert_int_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (int)strlen(text));
 }
 
-/* What comes until the end, in `answer`; false: no end within `turns` of 2 ms and more. */
+/* Reads everything until the end into `answer`; returns false: no end within `turns` of 2 ms and
+ * more. */
 static bool get(int fd, int turns)
 {
 	size_t length = 0;
@@ -189,7 +190,7 @@ START_TEST(long_headers_are_refused)
 }
 END_TEST
 
-/* What is asked comes before what is written. */
+/* The request comes before the answer. */
 START_TEST(asks_first)
 {
 	http_prepare(http, ask);
@@ -273,7 +274,7 @@ START_TEST(silent_ones_are_few)
 }
 END_TEST
 
-/* Where places are few, nobody keeps one for as long as he may otherwise. */
+/* If places are few, no connection keeps one for its full time. */
 START_TEST(crowd_is_cut_short)
 {
 	enum { SILENT = 40 };
@@ -293,7 +294,7 @@ START_TEST(crowd_is_cut_short)
 }
 END_TEST
 
-/* A byte now and then is no way to keep a place. */
+/* A byte now and then does not keep a place. */
 START_TEST(slow_ones_are_cut)
 {
 	bool cut = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * daemon/server/stream.c and turns.c over socket pairs, without a core: who has to wait for whom
- * when another daemon's stream is slow, and that nobody else does; and that the loop does not
- * sleep, whatever descriptors a process sends.
+ * daemon/server/stream.c and turns.c over socket pairs, without a core: which senders wait when
+ * another daemon's stream is slow, and that no others do. And the loop does not sleep, whatever
+ * descriptors a process sends.
  */
 #include "daemon/server/stream.h"
 
@@ -35,7 +35,7 @@ enum {
 	OWNER_MAX = (32 << 20) / PIECE, /* pieces on their way */
 	/* What a peer's stream and its socket may hold, and a short message of each rank. */
 	PEER_MAX = (2 << 20) + (1 << 19) + N_RANKS * 1024,
-	/* Nothing moves any more where nothing has for so long, and so many turns. */
+	/* Nothing moves any more if nothing has for that long, and that many turns. */
 	SETTLE_MS = 150,
 	SETTLE_TURNS = 100,
 	GARBAGE = 100000, /* bytes, more than are read at once */
@@ -112,7 +112,7 @@ static void start(uint64_t id, const char *address)
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
 	ends[id] = pair[0];
 	ck_assert_ptr_nonnull(stream_start(streams, id, pair[1], NULL, address));
-	/* A stranger may not send much. */
+	/* An unknown peer may not send much. */
 	if (!*address)
 		ask(pair[0]);
 }
@@ -170,7 +170,7 @@ static void teardown(void)
 
 /* ---- the other ends */
 
-/* Every rank sends what it can of `count` pieces. */
+/* Every rank sends as many of `count` pieces as it can. */
 static void push(size_t count)
 {
 	for (int i = RANKS; i < RANKS + N_RANKS; i++) {
@@ -200,7 +200,7 @@ static size_t moved(void)
 	return bytes;
 }
 
-/* Until nothing moves any more. */
+/* Runs until nothing moves any more. */
 static void settle(size_t count)
 {
 	uint64_t last_ns = hang_limit_ns(), moved_ns = clock_now_ns();
@@ -277,7 +277,7 @@ START_TEST(slow_peer_is_not_filled)
 	ck_assert_uint_eq(n_ended, 0);
 	ck_assert_uint_ge(n_pieces, 1);
 	ck_assert_uint_le(most, PEER_MAX);
-	/* Nobody else waits. */
+	/* No other sender waits. */
 	ask(ends[ASKER]);
 	/* Nothing is lost. */
 	drain_all(PIECES * N_RANKS * piece_size);
@@ -287,7 +287,7 @@ START_TEST(slow_peer_is_not_filled)
 }
 END_TEST
 
-/* Short messages are not asked about: who has filled the stream waits afterwards. */
+/* Short messages are not limited: a sender that has filled the stream waits afterwards. */
 START_TEST(short_messages_wait_too)
 {
 	make_piece(1024);
@@ -319,7 +319,7 @@ START_TEST(end_of_the_peer_lets_all_go_on)
 }
 END_TEST
 
-/* That a process has been killed is seen at once, though it is not listened to. */
+/* The death of a process is noticed at once, though it is not read from. */
 START_TEST(death_is_seen_while_it_waits)
 {
 	uint64_t last_ns = hang_limit_ns();
@@ -353,7 +353,7 @@ START_TEST(long_messages_of_one_owner)
 		count += sent[i] == whole - 1;
 	ck_assert_uint_gt(count, OWNER_MAX / 2);
 	ck_assert_uint_le(count, OWNER_MAX);
-	/* Another owner's do not wait. */
+	/* Senders of another owner do not wait. */
 	sent[RANKS] = 0;
 	ends[0] = ends[RANKS];
 	ends[RANKS] = ends[ASKER];
@@ -366,7 +366,7 @@ START_TEST(long_messages_of_one_owner)
 	ends[RANKS] = ends[0];
 	ends[0] = -1;
 	sent[RANKS] = whole - 1;
-	/* One that dies makes room, as those do whose messages are complete. */
+	/* A sender that dies makes room, as do senders whose messages are complete. */
 	close(ends[RANKS]);
 	ends[RANKS] = -1;
 	piece_size = whole;
@@ -378,7 +378,7 @@ START_TEST(long_messages_of_one_owner)
 }
 END_TEST
 
-/* A stream that is waited for goes together with those that wait. */
+/* The slow stream ends together with the waiting ones. */
 START_TEST(all_end_at_once)
 {
 	settle(PIECES);
@@ -451,7 +451,7 @@ static void send_file(int to, int fd, enum way way)
 		leave_no_descriptor();
 }
 
-/* It is ended, by whatever comes next; others are served meanwhile. */
+/* Whatever comes next ends it; others are served meanwhile. */
 START_LOOP_TEST(slow_file_ends_its_stream, WAYS)
 {
 	int reader, fd = slow_file(&reader);
@@ -542,7 +542,7 @@ static void check_given(struct control_socket *control, const Ctl__PortOpened *o
 	close(fd);
 }
 
-/* Also where the socket takes a part of a message, and where one follows the other. */
+/* Also if the socket takes a part of a message, and if one follows the other. */
 START_TEST(descriptors_go_with_their_messages)
 {
 	struct stream *stream = stream_find(streams, ASKER);
@@ -575,7 +575,7 @@ START_TEST(descriptors_go_with_their_messages)
 }
 END_TEST
 
-/* What was to be sent is closed with the stream. */
+/* Queued descriptors are closed with the stream. */
 START_TEST(descriptors_end_with_their_stream)
 {
 	struct pollfd reader = { .events = POLLIN };
@@ -594,7 +594,7 @@ START_TEST(descriptors_end_with_their_stream)
 }
 END_TEST
 
-/* A client that has shut down its reading side, and goes on with its requests, piles up nothing. */
+/* A client that has shut down its reading side, and continues with its requests, queues nothing. */
 START_TEST(descriptors_for_a_deaf_client_are_closed)
 {
 	struct stream *stream = stream_find(streams, ASKER);
@@ -616,6 +616,6 @@ END_TEST
 
 TEST_MAIN(stream)
 {
-	/* Some take all descriptors, or leave threads that close. */
+	/* Some use all descriptors, or leave threads that close. */
 	return run_suite_forked(all_tests(setup, teardown));
 }
