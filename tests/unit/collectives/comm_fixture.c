@@ -82,8 +82,8 @@ static bool has_mail(const struct job *job, int rank)
 	return job->calls == rank;
 }
 
-/* What was posted before is there first, however late the postman gets a processor: failures are
- * posted before anything else shows them. */
+/* Earlier posts are delivered first, however late the mail thread runs: failures are posted before
+ * anything else shows them. */
 static int check(void *ctx, int *ret_rank)
 {
 	struct rank *rank = ctx;
@@ -222,7 +222,7 @@ static int open_devices(struct rank *rank)
 		if (rank->job->port)
 			config.port = rank->job->port(rank->number, i);
 		err = frl_device_open(&config, &rank->devices[i]);
-		/* As a wire in memory is: nobody lingers when all is done. */
+		/* As on a wire in memory: no rank lingers when all is done. */
 		if (!err && rank->job->port)
 			rank->devices[i]->attr.lossless = true;
 		if (!err && (rank->job->poor >> rank->number & 1) &&
@@ -312,14 +312,14 @@ static void job_end(struct job *job)
 	pthread_mutex_destroy(&job->mutex);
 }
 
-/* Unless a test wants it otherwise: the same algorithms every time. */
+/* By default: the same algorithms every time. */
 static void settings_for_tests(void)
 {
 	setenv("FRL_TUNER_CACHE", "", 0);
 	setenv("FRL_TUNER_COSTS", "default", 0);
 }
 
-/* Names all complaints: that of one rank may follow from that of another one. */
+/* Prints all complaints: one rank's may follow from another one's. */
 static void check_ranks(const struct job *job)
 {
 	char failures[JOB_RANKS * (64 + JOB_TEXT)] = "";
@@ -430,7 +430,7 @@ int32_t job_sum(int ranks, size_t i)
 	return sum;
 }
 
-/* How many rank `from` sends to rank `to`, and where that begins at both. */
+/* The count from rank `from` to rank `to`, and its offset at both. */
 static size_t v_count(int from, int to, size_t count)
 {
 	return (size_t)((from * 3 + to * 5) % 4) * count / 2;

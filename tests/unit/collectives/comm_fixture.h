@@ -5,9 +5,9 @@
  * job_simulate(): each rank is a coroutine in virtual time, with devices on a simulated network
  * (tests/sim/coll_world.h).
  *
- * job_run(): each rank is a thread with a device, of the local fabric if the job does not say
- * another, and they meet through a bootstrap in memory, whose mail a thread of the job hands out.
- * For tests of shared memory, of other devices, or of several threads of a rank.
+ * job_run(): each rank is a thread with a device, of the local fabric by default. They meet through
+ * a bootstrap in memory, whose mail a thread of the job delivers. For tests of shared memory, of
+ * other devices, or of several threads of a rank.
  */
 #ifndef FERRULE_TESTS_UNIT_COLLECTIVES_COMM_FIXTURE_H
 #define FERRULE_TESTS_UNIT_COLLECTIVES_COMM_FIXTURE_H
@@ -24,7 +24,7 @@
 
 enum { JOB_RANKS = 8, JOB_RAILS = 4, JOB_TEXT = 1024 };
 
-/* Tests are shorter where a sanitizer makes all slow. */
+/* Tests are shorter with a slow sanitizer. */
 #if defined(__SANITIZE_THREAD__)
 #define JOB_SHARE 8
 #elif defined(__SANITIZE_ADDRESS__)
@@ -124,11 +124,12 @@ static inline bool expect_that(
 
 #define expect(rank, condition) expect_that((rank), (condition), #condition, __FILE__, __LINE__)
 
-/* Of the ranks' inputs: small whole numbers, so that whatever is summed is exact. */
+/* Of the ranks' inputs: small whole numbers, so that every sum is exact. */
 int32_t job_input(int rank, size_t i);
 int32_t job_sum(int ranks, size_t i);
 
-/* What a rank sends to and receives from others in ALLTOALLV, for about `count` elements. */
+/* The counts that a rank sends to and receives from others in ALLTOALLV, for about `count`
+ * elements. */
 struct job_vectors {
 	size_t send_counts[JOB_RANKS], send_displs[JOB_RANKS];
 	size_t recv_counts[JOB_RANKS], recv_displs[JOB_RANKS];

@@ -9,7 +9,7 @@
 
 enum { PLUG_RANKS = 3, PLUG_RAILS = 2 };
 
-/* What may differ; zeros are right. */
+/* Options; zeros are defaults. */
 struct plug {
 	bool is_one_device;  /* rails are the ports of one device, "nic<r>0" */
 	bool tells_late;     /* completions that nobody wants any more: see fake_verbs.h */
@@ -21,7 +21,7 @@ struct plug {
 
 /* Plugs in the devices of all ranks, on a wire where retries are soon exhausted. */
 void plug_in(const struct plug *plug);
-/* They must have nothing left. */
+/* Checks that they have no objects left. */
 void plug_out(void);
 /* For job->port: of the last plug_in(). */
 const char *plug_port(int rank, int rail);
@@ -32,7 +32,7 @@ uint8_t plug_port_number(int rail);
 /* Starts an allreduce of `count` int32, whose sums plug_sums_are_right() expects. */
 int plug_start(struct rank *rank, int32_t *values, size_t count, struct frl_request **ret_request);
 bool plug_sums_are_right(struct rank *rank, const int32_t *values, size_t count);
-/* All of it. Returns what waiting returned. */
+/* Runs all of it. Returns what waiting returned. */
 int plug_allreduce(struct rank *rank, int32_t *values, size_t count);
 
 #endif

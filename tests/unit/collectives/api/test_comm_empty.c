@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Operations of no elements send nothing, but count: where another rank has some, both are told.
- * And what a rank that waits in vain says about what it is in.
+ * Operations of no elements send nothing, but count: if another rank has some, both get the error.
+ * And the report of a rank that waits in vain about its operation.
  */
 #include <check.h>
 #include <errno.h>
@@ -36,7 +36,7 @@ static bool has_words(struct rank *rank, const char *const words[3])
 	return true;
 }
 
-/* What ranks 0 and 1 do, one after the other; -1: no more. */
+/* The operations of ranks 0 and 1, one after the other; -1: no more. */
 static struct row {
 	enum frl_coll coll;
 	int counts[2][OPERATIONS];
@@ -65,7 +65,7 @@ static void run_row(struct rank *rank)
 
 		rc = frl_run(rank->comm, &c);
 	}
-	/* In what they do together next at the latest; who only sent may need one more. */
+	/* In their next common operation at the latest; a rank that only sent may need one more. */
 	for (int i = 0; i < 2 && !rc; i++)
 		rc = frl_barrier(rank->comm);
 	if (rc != -EPROTO)
@@ -76,7 +76,7 @@ static void run_row(struct rank *rank)
 JOB_TEST(some_have_no_elements, ROWS(rows), job_simulate, .ranks = 2, .main = run_row,
 	.arg = &rows[_i], .timeout_ms = HANGS_MS);
 
-/* They need nobody, and what comes between is as it was. */
+/* They need no other rank, and operations in between are unaffected. */
 static void run_empty(struct rank *rank)
 {
 	int other = (rank->number + 1) % rank->ranks;
@@ -145,7 +145,7 @@ static void run_own(struct rank *rank)
 JOB_TEST(to_itself_of_no_elements, ROWS(owns), job_simulate, .ranks = 1, .main = run_own,
 	.arg = &owns[_i]);
 
-/* Each waits for what the other does not send. */
+/* Each waits for a message that the other does not send. */
 static void run_in_vain(struct rank *rank)
 {
 	static const char *const words[3] = { "recv of 5 elements from rank 1 made no progress",

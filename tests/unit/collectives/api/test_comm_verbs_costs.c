@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What messages cost over hardware: kept for devices of one kind, and believed for no others. */
+/* The costs of messages over hardware: kept for devices of one kind, and used for no others. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 static char folder[] = "/tmp/ferrule-costs-XXXXXX";
 
-/* No two of a kind are alike: nothing that is measured is like that. */
+/* All costs of a kind differ: no measurement gives these. */
 static struct measure_kept kept_costs(void)
 {
 	struct measure_kept kept = { .made_s = time(NULL), .checked_s = time(NULL) };
@@ -45,7 +45,7 @@ static void expect_kept(struct rank *rank)
 	expect(rank, memcmp(&tuner->known, &kept.costs, sizeof(kept.costs)) == 0);
 }
 
-/* And they leave what is kept as it is. */
+/* And they leave the kept costs unchanged. */
 static void expect_measured(struct rank *rank)
 {
 	struct measure_kept kept = kept_costs(), now;

@@ -19,7 +19,7 @@
 
 enum { TIMEOUT_MS = 20000, HOUR = 3600 };
 
-/* What rank 1 does instead of measuring. */
+/* The action of rank 1 instead of measuring. */
 static enum { MEASURES, FAILS, SLEEPS } rank_1;
 /* The results of a pair. */
 static const struct tuner_costs costs_of_pair = { .step = { [TUNER_LATENCY] = 80,
@@ -41,7 +41,7 @@ static void sleep_until_given_up(const struct frl_bootstrap *bootstrap)
 		job_sleep_ms(10);
 }
 
-/* Measures, and replaces what it is told. */
+/* Measures, and replaces the result by the given one. */
 int __wrap_measure_pair(struct frl_comm *comm, int lead_rank, int other, int far, uint8_t *buffer,
 	struct measured *measured)
 {
@@ -63,7 +63,7 @@ int __wrap_measure_pair(struct frl_comm *comm, int lead_rank, int other, int far
 	return 0;
 }
 
-/* All ranks have what rank 0 has, and so have communicators that are made out of it. */
+/* All ranks have the costs of rank 0, and so have communicators that are made from it. */
 static void compare(struct rank *rank)
 {
 	const struct tuner *tuner = &rank->comm->tuner;
@@ -89,7 +89,7 @@ static void compare(struct rank *rank)
 	expect(rank, memcmp(&child->tuner.costs, &tuner->costs, sizeof(tuner->costs)) == 0);
 	expect(rank, child->tuner.source == source);
 	frl_comm_destroy(child);
-	/* The others may still look at rank 0's. */
+	/* The others may still read rank 0's. */
 	expect(rank, frl_barrier(rank->comm) == 0);
 }
 
@@ -109,7 +109,7 @@ static bool read_kept(struct measure_kept *kept)
 	return measure_file_read(folder, key, time(NULL), kept) == 0;
 }
 
-/* What is wrong by so many steps, measured and checked so many seconds ago. */
+/* An error of that many steps, measured and checked that many seconds ago. */
 static void write_kept(const struct measure_kept *truth, int steps, int made_s, int checked_s)
 {
 	struct measure_kept kept = {
@@ -152,7 +152,7 @@ START_LOOP_TEST(test_measured, 5)
 }
 END_TEST
 
-/* What was measured while others wanted the processors is not for later jobs. */
+/* Costs that were measured while others used the processors are not for later jobs. */
 START_TEST(test_loaded)
 {
 	enum tuner_source source = TUNER_MEASURED;
@@ -167,8 +167,8 @@ START_TEST(test_loaded)
 }
 END_TEST
 
-/* Within the hour nobody looks; later what is far too long gives way, also to what was measured
- * under load. */
+/* Within the hour nothing is checked. Later, costs that are far too large are replaced, also by
+ * ones measured under load. */
 START_LOOP_TEST(test_replaced, 2)
 {
 	enum tuner_source source = TUNER_KEPT;
@@ -190,7 +190,8 @@ START_LOOP_TEST(test_replaced, 2)
 }
 END_TEST
 
-/* What is not far off stays as it is, so that choices do; it was looked after when it was calm. */
+/* Costs with a small error stay, so that choices stay; they were checked when the machine was
+ * calm. */
 START_LOOP_TEST(test_stays, 2)
 {
 	static const int steps[] = { -2, -12 };
@@ -214,7 +215,7 @@ START_LOOP_TEST(test_stays, 2)
 }
 END_TEST
 
-/* Settings are read once, so where tests share a process they share the folder. */
+/* Settings are read once, so tests in one process share the folder. */
 static void forget(void)
 {
 	char command[100];
@@ -288,7 +289,7 @@ static void fail_to_create(struct job *job, const char *says)
 		strstr(job->rank[0].created_text, says) != NULL, "%s", job->rank[0].created_text);
 }
 
-/* Whether rank 0 measures with it, or another one does. */
+/* Whether rank 0 measures with it, or another rank does. */
 START_LOOP_TEST(test_gives_up, 3)
 {
 	struct job job = { .ranks = 2 + _i, .main = never, .may_fail = true };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Costs as steps and as text, and the file that keeps them: nothing in it is believed blindly. */
+/* Costs as steps and as text, and the file that keeps them: every value of it is checked. */
 #include "collectives/api/measure.h"
 
 #include <check.h>
@@ -135,11 +135,11 @@ START_TEST(test_keys)
 	for (int i = 0; i < 4; i++)
 		for (int j = 0; j < i; j++)
 			ck_assert_str_ne(keys[i], keys[j]);
-	/* Which one it is does not matter. */
+	/* The unit of a device does not matter. */
 	set_port(0, "verbs:rxe1");
 	measure_key(&comm, keys[0]);
 	ck_assert_str_eq(keys[0], keys[3]);
-	/* As long as can be. */
+	/* The longest possible one. */
 	for (unsigned i = 0; i < RAILS_MAX; i++) {
 		memset(comm.rails[i].attr.port, 'a' + (int)i, sizeof(comm.rails[i].attr.port) - 1);
 		comm.n_rails = i + 1;
@@ -240,11 +240,11 @@ START_TEST(test_kept)
 	ck_assert_int_eq(info.st_mode & 0777, 0600);
 	ck_assert_int_eq(stat(folder, &info), 0);
 	ck_assert_int_eq(info.st_mode & 0777, 0700);
-	/* A week, and no longer; nothing from the future. */
+	/* Valid for a week, and no longer; not from the future. */
 	ck_assert_int_eq(read_it(NOW + 7 * DAY), 0);
 	ck_assert_int_eq(read_it(NOW + 7 * DAY + 1), -ENOENT);
 	ck_assert_int_eq(read_it(NOW - 1), -ENOENT);
-	/* Replaced in one go. */
+	/* Replaced atomically. */
 	costs.step[0]++;
 	write_it();
 }
@@ -255,7 +255,7 @@ static bool is_refused(void)
 	return write_costs(folder, key) == -EFBIG;
 }
 
-/* No cache then; the program goes on. */
+/* Then there is no cache; the program continues. */
 START_TEST(test_limit_of_file_sizes)
 {
 	check_in_limited_child(16, is_refused);
@@ -275,7 +275,7 @@ START_TEST(test_other_key)
 }
 END_TEST
 
-/* Checked now and then: the day when they were measured stays the same. */
+/* Checked sometimes: the day of the measurement stays the same. */
 START_TEST(test_checked)
 {
 	struct measure_kept kept = { .costs = costs, .made_s = NOW, .checked_s = NOW }, read;
@@ -313,7 +313,7 @@ static void make_file(const char *name, int64_t made_s)
 	close(fd);
 }
 
-/* Of writers that were killed; others may be at work, and other files are not ours. */
+/* Files of writers that were killed; others may be at work, and other files are not ours. */
 START_TEST(test_left)
 {
 	write_it();
@@ -353,7 +353,7 @@ START_TEST(test_damaged)
 		overwrite(text, (size_t)i);
 		ck_assert_int_eq(read_it(NOW), -ENOENT);
 	}
-	/* Any byte another one: the rest of the numbers may be valid, but is what it says. */
+	/* Any byte changed: the other numbers may be valid, but must be the stored ones. */
 	for (ssize_t i = 0; i < size; i++) {
 		struct measure_kept read;
 
@@ -428,7 +428,7 @@ START_TEST(test_no_place)
 {
 	int fd;
 
-	/* No file in the place of the folder, no folder in that of the file, no pipe. */
+	/* No file in place of the folder, no folder in place of the file, no pipe. */
 	write_it();
 	ck_assert_int_eq(unlink(file), 0);
 	ck_assert_int_eq(mkfifo(file, 0600), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Every collective operation against a reference, in and out of place, small and large, several at
- * once, in groups and in communicators made of others. Also between threads with shared memory.
+ * once, in groups and in communicators made from others. Also between threads with shared memory.
  */
 #include <check.h>
 #include <stdatomic.h>
@@ -115,7 +115,7 @@ static void check_one(struct rank *rank, struct frl_collective c, bool in_place)
 	free(b.memory);
 }
 
-/* The last takes most of the time, and is three segments, or two under the thread sanitizer. */
+/* The last length takes most of the time: three segments, or two under the thread sanitizer. */
 enum { SEGMENTS = JOB_SHARE > 1 ? 35001 : 70001 };
 
 static const size_t counts[] = { 0, 1, 2, 3, 5, 64, 1000, 1017, 1018, 5000, SEGMENTS };
@@ -135,7 +135,7 @@ static void run_all(struct rank *rank)
 	}
 }
 
-/* The most are the slowest, and no code that fewer do not run. */
+/* The largest number of ranks is the slowest, and runs no code that fewer do not run. */
 JOB_RANGE_TEST(every_operation, JOB_SHARE > 1 ? 3 : 1, JOB_SHARE > 1 ? 4 : 6, job_simulate,
 	.ranks = _i, .main = run_all);
 
@@ -221,7 +221,7 @@ static void run_many(struct rank *rank)
 			frl_allreduce_start(rank->comm, buffers[k], buffers[k], count, FRL_INT32,
 				FRL_SUM, &requests[k]) == 0);
 	}
-	/* The last one first: all of them move on. */
+	/* The last one first: all of them advance. */
 	for (int k = MANY - 1; k >= 0 && !rank->failure[0]; k--) {
 		expect(rank, frl_request_wait(requests[k]) == 0);
 		for (size_t i = 0; i < sizes[k % 4] && !rank->failure[0]; i++)
@@ -299,7 +299,7 @@ int __wrap_sched_yield(void)
 	return __real_sched_yield();
 }
 
-/* To itself, across requests: in the order of starting. Tests in vain yield now and then. */
+/* To itself, across requests: in the order of starting. Tests in vain sometimes yield. */
 static void run_alone(struct rank *rank)
 {
 	int32_t out[2] = { 1, 2 }, in[2] = { 0 };

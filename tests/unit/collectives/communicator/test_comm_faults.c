@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Communicators that fail: with an error on every rank, in time, and with a text that names what
- * happened and who is the cause.
+ * Communicators that fail: with an error on every rank, in time, and with a text that names the
+ * event and the rank at fault.
  */
 #include <check.h>
 #include <errno.h>
@@ -22,7 +22,7 @@ static uint64_t now_ms(void)
 	return clock_now_ns() / 1000000;
 }
 
-/* It failed with `err` and a text that has all of the words. */
+/* Checks that it failed with `err` and a text that has all of the words. */
 static void has_failed(struct rank *rank, int rc, int err, const char *const words[])
 {
 	if (rc != err)
@@ -33,7 +33,7 @@ static void has_failed(struct rank *rank, int rc, int err, const char *const wor
 	}
 }
 
-/* The operation does. */
+/* The operation fails. */
 static void fails(
 	struct rank *rank, const struct frl_collective *c, int err, const char *const words[])
 {
@@ -58,7 +58,7 @@ static bool works(struct rank *rank)
 	return expect(rank, frl_barrier(rank->comm) == 0);
 }
 
-/* The same, but others may be ahead, and the failure that is to come be here already. */
+/* The same, but others may be ahead, and the expected failure may have arrived already. */
 static bool works_unless(struct rank *rank, int err)
 {
 	int rc = frl_barrier(rank->comm);
@@ -162,7 +162,7 @@ static void differ(struct rank *rank)
 JOB_TEST(different_operations, ROWS(differences), job_simulate, .ranks = 3, .main = differ,
 	.arg = &differences[_i]);
 
-/* Two ranks, a sender that means another number of elements than the receiver. */
+/* Two ranks: the sender has another number of elements than the receiver. */
 static void send_other_count(struct rank *rank)
 {
 	struct frl_collective c = allreduce_of(rank, rank->number ? 7 : 8);
@@ -174,7 +174,7 @@ static void send_other_count(struct rank *rank)
 		fails(rank, &c, -EPROTO, (const char *const[]){ "of 7 int32", "of 8 int32", NULL });
 		return;
 	}
-	/* A sender does not wait for the other, but it may hear of its failure first. */
+	/* A sender does not wait for the other rank, but may get its failure first. */
 	rc = frl_run(rank->comm, &c);
 	expect(rank, rc == 0 || rc == -EPROTO);
 }
@@ -224,7 +224,7 @@ START_TEST(abort_ends_all)
 }
 END_TEST
 
-/* Another thread of rank 0 is about to tell the others why: they hear it from the failing one. */
+/* Another thread of rank 0 is about to send the reason: the others get it from the failing one. */
 static void abort_untold(struct rank *rank)
 {
 	struct frl_collective c = allreduce_of(rank, 4);
@@ -236,7 +236,7 @@ static void abort_untold(struct rank *rank)
 
 JOB_TEST(abort_is_told_by_whoever_fails, 1, job_simulate, .ranks = 3, .main = abort_untold);
 
-/* A part that is aborted leaves the whole alone. */
+/* A part that is aborted does not affect the whole. */
 static void abort_part(struct rank *rank)
 {
 	int32_t value = 1, sum = 0;
@@ -260,8 +260,9 @@ JOB_TEST(abort_of_a_part, 1, job_simulate, .ranks = 4, .main = abort_part);
 
 /* ---- ranks that are late, gone, or have left */
 
-/* Rank 2 has not started what the others wait for, and is not polling either, until they wait no
- * longer. They have sent it all that it needs: until it hears of their failure, it may complete. */
+/* Rank 2 has not started the operation that the others wait for, and does not poll either, until
+ * they stop waiting. They have sent it everything that it needs: until it gets their failure, it
+ * may complete. */
 static void be_late(struct rank *rank)
 {
 	static const char *const words[] = { "allreduce #2 made no progress", "for 200 ms",
@@ -306,7 +307,7 @@ static void one_gives_up(struct rank *rank)
 
 JOB_TEST(a_rank_gives_up, 1, job_simulate, .ranks = 3, .main = one_gives_up);
 
-/* Its drain must not hold the others up, nor their waiting its own. */
+/* Its drain must not delay the others, nor their waiting its own. */
 static void one_leaves(struct rank *rank)
 {
 	struct frl_collective c = allreduce_of(rank, 100);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The mailbox: which mail is kept for a communicator, however much comes, and what communicators do
- * with it. And what must not take longer than the number of ranks or operations demands.
+ * The mailbox: which mail is kept for a communicator, however much comes, and how communicators use
+ * it. Also operations whose time must not grow faster than the number of ranks or operations.
  */
 #include <check.h>
 #include <errno.h>
@@ -47,7 +47,7 @@ static void arrive(
 	receiver(receiver_arg, member, mail, 8 + COMM_ID_SIZE + size);
 }
 
-/* About a channel: the newest is the one that counts. */
+/* Mail about a channel: the newest counts. */
 static void arrive_connect(int member, uint8_t channel, uint8_t number, const struct inbox *to)
 {
 	uint8_t bytes[200] = { channel, number };
@@ -69,7 +69,7 @@ struct found {
 	char failure[256];
 };
 
-/* Takes all mail of the post; what there is of `member` in detail. */
+/* Takes all mail of the post; counts the kinds for `member`. */
 static struct found take(struct mailbox *mailbox, struct inbox *inbox, int member)
 {
 	struct mail *mail = mailbox_take(mailbox, inbox);
@@ -93,7 +93,7 @@ static struct found take(struct mailbox *mailbox, struct inbox *inbox, int membe
 	return found;
 }
 
-/* A rank that does not look for long, while another one asks again and again, and fails at last. */
+/* A rank that does not poll for long, while another one asks again and again, and fails at last. */
 START_TEST(a_failure_is_never_lost)
 {
 	struct inbox inbox = { .id = "a" };
@@ -119,7 +119,7 @@ START_TEST(a_failure_is_never_lost)
 }
 END_TEST
 
-/* All that a communicator has something to do with; questions the mailbox answers itself. */
+/* Mail that communicators handle; the mailbox answers requests itself. */
 START_TEST(every_type_arrives)
 {
 	const enum mail_type types[] = { MAIL_FAILED, MAIL_REPORT, MAIL_MEASURED };
@@ -163,7 +163,7 @@ START_TEST(the_newest_replaces)
 }
 END_TEST
 
-/* For a communicator that is not there yet, with much for others that never come. */
+/* For a communicator that does not exist yet, among much mail for others that never will. */
 START_TEST(kept_for_those_to_come)
 {
 	struct inbox inbox = { .id = "to come" }, other = { .id = "never" };
@@ -192,7 +192,7 @@ START_TEST(kept_for_those_to_come)
 }
 END_TEST
 
-/* What comes late for one that was there is not kept: ids do not come again. */
+/* Late mail for a communicator that has ended is not kept: ids are not reused. */
 START_TEST(nothing_is_kept_for_those_that_ended)
 {
 	struct inbox inbox = { .id = "a" };
@@ -214,7 +214,7 @@ END_TEST
 
 /* ---- communicators */
 
-/* Later, by so many ms after it was asked last: has it been asked again? */
+/* That many ms after the last request: whether it has been repeated. */
 static bool asks_after(struct frl_comm *comm, uint64_t ms)
 {
 	struct channel *channel = comm->connecting;
@@ -224,7 +224,7 @@ static bool asks_after(struct frl_comm *comm, uint64_t ms)
 	return channel->mails_unanswered != before;
 }
 
-/* Rank 1 does not come for long: it is asked ever more seldom, but never given up. */
+/* Rank 1 does not come for long: requests become ever rarer, but never stop. */
 static void ask_ever_later(struct rank *rank)
 {
 	static const unsigned patience_ms[] = { 500, 1000, 2000, 4000, 8000, 8000, 8000 };
@@ -258,7 +258,7 @@ static void ask_ever_later(struct rank *rank)
 
 JOB_TEST(asked_ever_later, 1, job_simulate, .ranks = 2, .main = ask_ever_later);
 
-/* Rank 0 says in its own words why it gives up. */
+/* Rank 0 gives its own text for giving up. */
 static void abort_in_words(struct rank *rank)
 {
 	const char *reason = rank->job->arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Communicators made out of one another: used by several threads at once, waited for and destroyed
- * in different orders. tests/sim/coll_rows.c has what takes time.
+ * Communicators made from one another: used by several threads at once, waited for and destroyed in
+ * different orders. tests/sim/coll_rows.c has the rows about time.
  */
 #include <check.h>
 #include <errno.h>
@@ -80,7 +80,7 @@ static void use_all(struct rank *rank)
 
 JOB_TEST(threads_of_a_rank, 2, job_run, .ranks = 2 + _i, .main = use_all);
 
-/* One thread of the rank gives a communicator up while others use its siblings. */
+/* One thread of the rank aborts a communicator while others use its siblings. */
 static void *give_up(void *arg)
 {
 	struct user *user = arg;
@@ -143,7 +143,7 @@ static void cross(struct rank *rank)
 
 JOB_TEST(any_order, 3, job_simulate, .ranks = 2 + _i, .main = cross, .rails = 1 + _i % 2);
 
-/* Runs that nobody uses any more are kept for the next ones, but not all of them. */
+/* Unused runs are kept for the next ones, up to a limit. */
 static void start_many(struct rank *rank)
 {
 	static int32_t values[JOB_RANKS][MANY];

@@ -128,7 +128,7 @@ static uint32_t next_number(uint32_t *state)
 	return *state >> 8;
 }
 
-/* All kinds of bits; but numbers of sensible size where they travel in another format. */
+/* All kinds of bits; but numbers of sensible size if they travel in another format. */
 static void fill(
 	uint8_t *memory, const struct layout *l, const struct rank *rank, const struct trial *trial)
 {
@@ -184,7 +184,7 @@ struct memory {
 	uint8_t *expected, *host, *got, *gpu;
 };
 
-/* What is not the result's is as it was: the other buffer, and where it would have been. */
+/* Memory outside the result is unchanged: the other buffer, and the place without offset. */
 static void compare(struct rank *rank, const struct trial *trial, const struct layout *l,
 	const struct memory *m, const uint8_t *before)
 {

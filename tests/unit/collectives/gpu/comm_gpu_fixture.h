@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Operations on GPU memory, checked against the same operation of the same communicator on host
- * memory: bit by bit, with what is around the buffers. By CUDA's driver API alone, so that the
+ * memory: bit by bit, with the memory around the buffers. By CUDA's driver API alone, so that the
  * tests run on a GPU as well as on the double.
  */
 #ifndef FERRULE_TESTS_UNIT_COLLECTIVES_GPU_COMM_GPU_FIXTURE_H
@@ -17,18 +17,17 @@ enum { SKIPPED = 77 };
 extern struct gpu *test_gpu;
 extern const struct fake_cuda *fake;
 
-/* False, with the reason on stderr: there is no GPU, nor the double. */
+/* Returns false, with the reason on stderr, if there is neither a GPU nor the double. */
 bool test_gpu_open(void);
-/* False, with the reason on stderr: something is left with the double. */
+/* Returns false, with the reason on stderr, if something is left with the double. */
 bool test_gpu_close(void);
 
-/* Ends the process where a call has not returned 0: libcheck knows no way out of the thread of a
- * rank. */
+/* Ends the process if a call has not returned 0: libcheck cannot fail from the thread of a rank. */
 void test_gpu_must(int got, const char *call);
 
 #define MUST(call) test_gpu_must((call), #call)
 
-/* GPU memory, and its bytes, as well. */
+/* GPU memory, and its bytes. */
 void test_gpu_enter(struct gpu *gpu, struct gpu_scope *ret_scope);
 uint8_t *test_gpu_alloc(size_t bytes);
 uint8_t *test_gpu_alloc_in(struct gpu *gpu, size_t bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is passed on leaves as it has come, and not by way of the GPU. */
+/* Forwarded data leaves from the received frame, and not by way of the GPU. */
 #include "tests/unit/collectives/gpu/comm_gpu_passed.h"
 
 #include "collectives/communicator/communicator.h"
@@ -41,7 +41,7 @@ static void run_passed(struct rank *rank)
 
 JOB_TEST(passed_on, 3, job_run, .ranks = 2 + _i, .main = run_passed);
 
-/* Nothing is asked for that cannot be found: of another device, or out of a ring. */
+/* Nothing is requested that cannot be found: of another device, or out of a ring. */
 static void run_otherwise(struct rank *rank)
 {
 	struct trial trial = {
@@ -68,7 +68,7 @@ static void run_otherwise(struct rank *rank)
 JOB_TEST(otherwise, 2, job_run, .ranks = 3, .main = run_otherwise, .rails = 1 + _i,
 	.poor = _i ? 0 : 2);
 
-/* Packets leave as they have come only where both connections have one path MTU, whatever that of
+/* Packets are forwarded as received only if both connections have one path MTU, whatever that of
  * the device is: here between ranks 3, 0 and 1, and 1, 2 and 3. */
 static void run_mixed(struct rank *rank)
 {
@@ -88,8 +88,8 @@ static void run_mixed(struct rank *rank)
 
 JOB_TEST(mixed_mtu, 1, job_run, .ranks = 4, .main = run_mixed, .short_mtu = 1);
 
-/* Far more is on its way at one time than a device keeps: what is kept is found, all of it, and a
- * good part of that which passes. */
+/* Far more is on its way at one time than a device retains: all retained frames are found, and they
+ * are a good part of the forwarded data. */
 static void run_long(struct rank *rank)
 {
 	enum { COUNT = 9 << 20 };

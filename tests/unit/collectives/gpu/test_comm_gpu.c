@@ -2,7 +2,7 @@
 /*
  * Collectives on GPU memory between threads of one process on one GPU, over the local fabric: every
  * operation, type, reduction, wire type and algorithm, in and out of place, also where some buffers
- * are host memory. The same operations on host memory are what results are compared with.
+ * are host memory. Results are compared with the same operations on host memory.
  */
 #include <check.h>
 #include <errno.h>
@@ -17,13 +17,13 @@
 #include "tests/fixtures/program.h"
 
 enum { SEGMENTS = JOB_SHARE > 1 ? 35001 : 70001, MANY = 40 };
-/* As many ranks, at the least and at the most, where each number of them is tried. */
+/* The least and the most ranks where each number of them is tried. */
 enum { FEWEST = JOB_SHARE > 1 ? 3 : 1, MOST = JOB_SHARE > 1 ? 3 : 4 };
 
-/* Small messages, those just too long for that, several segments. */
+/* Small messages, lengths just above the limit, several segments. */
 static const size_t counts[] = { 0, 1, 3, 1000, 1017, 5000, SEGMENTS };
 
-/* Who has what on the GPU: all; every second rank; one buffer each, in turns. */
+/* The buffers on the GPU: all; every second rank's; one buffer each, in turns. */
 enum pattern { ALL, SOME_RANKS, ONE_BUFFER, PATTERNS };
 
 static unsigned where(enum pattern pattern, const struct rank *rank, bool in_place)
@@ -41,7 +41,7 @@ static bool can_be_in_place(enum frl_coll coll, int root, const struct rank *ran
 {
 	switch (coll) {
 	case FRL_ALLTOALLV: return false;
-	/* At the other ranks one of the buffers is not looked at. */
+	/* At the other ranks one of the buffers is ignored. */
 	case FRL_BROADCAST:
 	case FRL_REDUCE:
 	case FRL_GATHER:
@@ -125,7 +125,7 @@ static void run_types(struct rank *rank)
 				.dtype = (enum frl_dtype)(i / 2 % FRL_DTYPES),
 				.op = (enum frl_op)(i / 2 / FRL_DTYPES),
 				.root = 1 % rank->ranks,
-				/* Of other types these bits are some number as well. */
+				/* For other types these bits are some number as well. */
 				.scalar = &scalars[rank->number] },
 			.where = i % 5 == 4 ? where(ONE_BUFFER, rank, false) : ALL_ON_GPU,
 			.shift = i / 2 % 16,
@@ -332,7 +332,7 @@ JOB_TEST(split_and_duplicate, 1, job_run, .ranks = 4, .main = run_split);
 
 /* ---- what is kept */
 
-/* The second time nothing is asked of the driver that takes long. */
+/* The second time no slow call of the driver is made. */
 static void run_again(struct rank *rank)
 {
 	static const char *const slow[] = { "cuMemAlloc", "cuMemFree", "cuMemHostRegister",
@@ -362,7 +362,7 @@ static void run_again(struct rank *rank)
 
 JOB_TEST(is_kept, 1, job_run, .ranks = 2, .main = run_again);
 
-/* Nothing goes back to the driver but when it has no more; what is long enough is used again. */
+/* Memory goes back to the driver only when the driver has no more; long blocks are reused. */
 static void run_blocks(struct rank *rank)
 {
 	const size_t mib = 1 << 20;
@@ -398,7 +398,7 @@ START_TEST(blocks)
 }
 END_TEST
 
-/* What is long goes by reference, without a copy of its own; what is short as copies. */
+/* Long messages go by reference, without a copy; short ones as copies. */
 static void run_counted(struct rank *rank)
 {
 	enum { LONG = 50000 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * When a GPU's memory cannot be used, a call of the driver fails, a kernel crashes, or an operation
- * ends before its time: all ranks hear why, nobody waits for ever, nothing is left behind, and what
- * was given back is not touched any more. On the double alone.
+ * A GPU's memory cannot be used, a call of the driver fails, a kernel crashes, or an operation ends
+ * early: all ranks get the reason, no rank waits for ever, nothing is left behind, and freed memory
+ * is not touched any more. On the double alone.
  */
 #include <check.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "tests/fixtures/program.h"
 
 enum { SHORT = 100, LONG = 40000, TIMEOUT_MS = 20000, PATIENCE = 100 };
-/* What is left behind by each of them the address sanitizer is to see as well. */
+/* The address sanitizer checks each of them for leaks, too. */
 enum { CALLS_MOST = 60, CALLS = JOB_SHARE > 4 ? 7 : CALLS_MOST };
 
 static const size_t lengths[] = { SHORT, LONG };
@@ -27,7 +27,7 @@ static int sum_up(struct rank *rank, void *send, void *recv, size_t count)
 	return frl_allreduce(rank->comm, send, recv, count, FRL_INT32, FRL_SUM);
 }
 
-/* As a process that has used no CUDA. Nothing of it is in use. */
+/* As a process that has not used CUDA. Nothing of it is in use. */
 static void renew(void)
 {
 	fake->reset();
@@ -114,7 +114,7 @@ static void run_faulty(struct rank *rank)
 		char why[JOB_TEXT];
 
 		snprintf(why, sizeof(why), "%s", frl_last_error());
-		/* It says what failed, and so do all others. */
+		/* It reports the failure, and so do all others. */
 		if (!strstr(why, "cu") && !strstr(why, "GPU") && !strstr(why, "aborted"))
 			complain(rank, "call %u fails with %d: \"%s\"", fault->nth, fault->result,
 				why);
@@ -131,7 +131,7 @@ static void run_faulty(struct rank *rank)
 	free(values);
 }
 
-/* Calls that give something back: it is left behind then. */
+/* Calls that free something: it is left behind then. */
 static bool gives_back(const char *call)
 {
 	return call &&
@@ -153,7 +153,7 @@ START_LOOP_TEST(any_call, 2 * ROWS(results))
 	struct fault fault = { .result = results[_i / 2], .count = lengths[_i % 2] };
 	unsigned failures = 0;
 
-	/* Which rank makes the n-th call is open, and some calls may fail without harm. */
+	/* The rank of the n-th call is random, and some calls may fail without harm. */
 	for (fault.nth = 1; fault.nth <= CALLS || (failures == 0 && fault.nth <= CALLS_MOST);
 		fault.nth++) {
 		struct job job = {
@@ -204,7 +204,7 @@ END_TEST
 
 /* ---- the end, while the GPU is at work */
 
-/* Nothing is given back while the GPU may write to it; then nothing writes any more. */
+/* Nothing is freed while the GPU may write to it; then nothing writes any more. */
 static void run_aborted(struct rank *rank)
 {
 	struct fault *fault = rank->job->arg;
@@ -222,8 +222,8 @@ static void run_aborted(struct rank *rank)
 	job_meet(rank->job);
 	err = frl_allreduce_start(
 		rank->comm, memory, memory, fault->count, FRL_INT32, FRL_SUM, &request);
-	/* Until something waits for the GPU: what the other one has sent in the first round is seen
-	 * in the second, whoever had a processor when. */
+	/* Until something waits for the GPU: data of the first round is seen in the second, however
+	 * the ranks are scheduled. */
 	for (int round = 0; round < 2; round++) {
 		for (int i = 0; i < PATIENCE && !err; i++) {
 			err = frl_request_test(request, &done);
@@ -235,7 +235,7 @@ static void run_aborted(struct rank *rank)
 	expect(rank, err == 0 && !done);
 	if (rank->number == 0)
 		frl_comm_abort(rank->comm, "for a try");
-	/* As long as its pieces are under way, it is not over. */
+	/* It is not over while its pieces are in flight. */
 	for (int i = 0; i < PATIENCE && !err && fault->nth == 0; i++) {
 		err = frl_request_test(request, &done);
 		if (i % 16 == 0)
@@ -274,7 +274,8 @@ static void set_left(struct rank *rank, bool left)
 	pthread_mutex_unlock(&rank->job->mutex);
 }
 
-/* Who has sent all that another rank needs may leave, while that one waits for its stream. */
+/* A rank that has sent all that another rank needs may leave, while that one waits for its
+ * stream. */
 static void run_left_alone(struct rank *rank)
 {
 	struct frl_collective c = {
@@ -320,7 +321,7 @@ static void run_left_alone(struct rank *rank)
 
 JOB_TEST(left_alone, 1, job_run, .ranks = 2, .main = run_left_alone);
 
-/* Destroyed with requests in flight: what they had is free when that returns. */
+/* Destroyed with requests in flight: their resources are free when that returns. */
 static void run_destroyed(struct rank *rank)
 {
 	struct fault *fault = rank->job->arg;
@@ -354,7 +355,7 @@ END_TEST
 TEST_MAIN(comm_gpu_faults)
 {
 	setenv("FAKE_CUDA_DEVICES", "2", 1);
-	/* Streams of the application stand still until the test goes on: loading Ferrule's kernels
+	/* Streams of the application are held until the test continues: loading Ferrule's kernels
 	 * lazily would wait for them. */
 	setenv("FAKE_CUDA_LOADING", "eager", 1);
 	if (!test_gpu_open())

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Operations that wait for a stream of the application: they begin when it has come so far, in the
- * order in which they were started; streams that are captured are refused, and not disturbed.
+ * Operations that wait for a stream of the application: they begin when it has reached them, in the
+ * order in which they were started. Captured streams are refused, and not disturbed.
  */
 #include <check.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { SHORT = 50, LONG = 30000, PATIENCE = 200 };
 
-/* Of these only tests have need. */
+/* Functions that only tests need. */
 static struct {
 	cu_result (*begin_capture)(cu_stream stream, cu_capture_mode mode);
 	cu_result (*end_capture)(cu_stream stream, void **ret_graph);
@@ -56,7 +56,7 @@ static void end_stream(cu_stream stream)
 	gpu_leave(&scope);
 }
 
-/* What a kernel of the application would do. */
+/* The work of a kernel of the application. */
 static void write_in_stream(uint8_t *to, const void *from, size_t bytes, cu_stream stream)
 {
 	struct gpu_scope scope;
@@ -87,7 +87,7 @@ static void part_init(struct part *part, const struct rank *rank, size_t count)
 		.stream = new_stream(CU_STREAM_NON_BLOCKING) };
 	for (size_t i = 0; i < count; i++)
 		part->values[i] = (int32_t)i * 3 + rank->number;
-	/* Before the stream has come so far: other numbers. */
+	/* Before the stream has reached the operation: other numbers. */
 	test_gpu_put(part->memory, part->got, bytes);
 }
 
@@ -147,7 +147,7 @@ static bool has_double(const char *test)
 
 /* ---- the tests */
 
-/* Every rank has its own stream; that of rank 0 stands still for a while. */
+/* Every rank has its own stream; that of rank 0 is held for a while. */
 static void run_late(struct rank *rank)
 {
 	size_t count = *(const size_t *)rank->job->arg;
@@ -181,7 +181,7 @@ START_LOOP_TEST(held_up, 6)
 }
 END_TEST
 
-/* The default stream comes after those that are not made to run beside it. */
+/* The default stream comes after blocking streams. */
 static void run_default(struct rank *rank)
 {
 	size_t count = *(const size_t *)rank->job->arg;
@@ -215,7 +215,7 @@ START_LOOP_TEST(default_stream, 2)
 }
 END_TEST
 
-/* What was started later does not overtake it, and is right as well. */
+/* A later operation does not overtake it, and is right as well. */
 static void run_in_order(struct rank *rank)
 {
 	bool is_late = rank->number == 0 && fake;
@@ -245,7 +245,7 @@ static void run_in_order(struct rank *rank)
 
 JOB_TEST(in_order, 1, job_run, .ranks = 2, .main = run_in_order);
 
-/* Rank 0 sends to 1 when its stream has come so far, and to 2 at once. */
+/* Rank 0 sends to 1 when its stream has reached the send, and to 2 at once. */
 static atomic_bool has_come;
 
 static void run_apart(struct rank *rank)
@@ -289,7 +289,7 @@ START_TEST(others_go_on)
 {
 	struct job job = { .ranks = 3, .main = run_apart };
 
-	/* Streams of a GPU do not stand still when told to. */
+	/* Streams of a real GPU cannot be held. */
 	if (!has_double("others_go_on"))
 		return;
 	atomic_store(&has_come, false);
@@ -341,7 +341,7 @@ static void run_host(struct rank *rank)
 
 JOB_TEST(host_memory, 1, job_run, .ranks = 2, .main = run_host);
 
-/* A captured stream is refused as if nothing had been asked, and goes on being captured. */
+/* A captured stream is refused without side effects, and stays captured. */
 static void run_captured(struct rank *rank)
 {
 	cu_capture_status status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -363,7 +363,7 @@ static void run_captured(struct rank *rank)
 		expect(rank, start_sum(rank, &part, true, blocking, &request) == -ENOTSUP);
 		expect(rank, strstr(frl_last_error(), "captured into a CUDA graph") != NULL);
 		expect(rank, start_sum(rank, &part, true, NULL, &request) == -ENOTSUP);
-		/* Without a stream, or in another one, it is none of the capture's business. */
+		/* Without a stream, or in another one, the capture does not matter. */
 	}
 	if (expect(rank, start_sum(rank, &part, true, part.stream, &request) == 0))
 		expect(rank, frl_request_wait(request) == 0);
@@ -385,7 +385,7 @@ static void run_captured(struct rank *rank)
 
 JOB_TEST(captured, 1, job_run, .ranks = 2, .main = run_captured);
 
-/* While some other thread captures something, all goes on, and its capture, too. */
+/* While another thread captures, everything continues, and its capture, too. */
 static void run_beside_capture(struct rank *rank)
 {
 	struct frl_request *request;
@@ -409,7 +409,7 @@ START_LOOP_TEST(beside_a_capture, 2)
 	struct job job = { .ranks = 2, .main = run_beside_capture, .arg = &count };
 	struct fake_cuda_stats stats;
 
-	/* Other threads of the test would be in its way. */
+	/* Other threads of the test would disturb it. */
 	if (!has_double("beside_a_capture"))
 		return;
 	job_run(&job);
@@ -455,7 +455,7 @@ START_LOOP_TEST(refused, ROWS(at_start))
 }
 END_TEST
 
-/* Afterwards all ranks hear of it. */
+/* Afterwards all ranks get the failure. */
 
 static void run_failing(struct rank *rank)
 {
@@ -492,7 +492,7 @@ START_TEST(failing)
 }
 END_TEST
 
-/* Who takes too long is told, as with ranks. */
+/* A stream that takes too long is reported, as ranks are. */
 static void run_too_late(struct rank *rank)
 {
 	struct frl_request *request;
@@ -518,7 +518,7 @@ START_TEST(too_late)
 }
 END_TEST
 
-/* A stream of which nobody knows whose it is. */
+/* A stream of an unknown context. */
 static void run_nowhere(struct rank *rank)
 {
 	int32_t value = 1;
@@ -541,7 +541,7 @@ TEST_MAIN(comm_gpu_stream)
 {
 	int failed;
 
-	/* Streams of the application stand still until the test goes on: loading Ferrule's kernels
+	/* Streams of the application are held until the test continues: loading Ferrule's kernels
 	 * lazily would wait for them. */
 	setenv("FAKE_CUDA_LOADING", "eager", 1);
 	if (!test_gpu_open())

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives on GPU memory over hardware, which is given dma-bufs and reads and writes them
- * itself. It does not reduce: what is to be reduced comes into rings in GPU memory, and the GPU
- * takes it from there. The hardware is tests/fakes/verbs/fake_verbs.h, which takes the double's
- * dma-bufs.
+ * Collectives on GPU memory over hardware, which gets dma-bufs and reads and writes them itself. It
+ * does not reduce: operands arrive in rings in GPU memory, and the GPU takes them from there. The
+ * hardware is tests/fakes/verbs/fake_verbs.h, which takes the double's dma-bufs.
  */
 #include <check.h>
 #include <errno.h>
@@ -148,7 +147,7 @@ static void run_rings(struct rank *rank)
 
 JOB_TEST(rings, 4, run_plain, .ranks = 2 + _i % 2, .main = run_rings, .rails = 1 + _i / 2);
 
-/* The same buffer is exported once; memory that has come to its address since is another one. */
+/* The same buffer is exported once; new memory at its address is another one. */
 static void run_again(struct rank *rank)
 {
 	enum { TIMES = 4 };
@@ -307,7 +306,7 @@ static void run_aborted(struct rank *rank)
 			err = frl_request_wait(request);
 	}
 	expect(rank, err == -ECANCELED);
-	/* Freed at once: what still wrote to it would be a fault of the GPU. */
+	/* Freed at once: a later write to it would be a fault of the GPU. */
 	test_gpu_free(memory);
 }
 
@@ -322,7 +321,7 @@ START_LOOP_TEST(aborted, 8)
 }
 END_TEST
 
-/* Rank 0 cannot have a ring, which all ranks hear, be it that they are still in the barrier. */
+/* Rank 0 cannot have a ring. All ranks get that error, even those still in the barrier. */
 static void run_without_memory(struct rank *rank)
 {
 	uint8_t *memory = test_gpu_alloc(BYTES);

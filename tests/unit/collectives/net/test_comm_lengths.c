@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Transfers whose two ends give different lengths: every rank fails, soon, with a text that names
- * both lengths, whichever lanes they would have gone in.
+ * both lengths, whichever lanes they would have used.
  */
 #include <check.h>
 #include <errno.h>
@@ -23,7 +23,8 @@ enum {
 
 static int32_t out[JOB_RANKS][MOST], in[JOB_RANKS][MOST];
 
-/* What two ranks do with each other, in groups: positive counts are sent, negative received. */
+/* The operations of two ranks with each other, in groups: positive counts are sent, negative
+ * received. */
 struct pair {
 	int first[OPERATIONS], second[OPERATIONS]; /* by rank 0 and by rank 1; 0: no more */
 	const char *words[3];
@@ -40,7 +41,7 @@ static struct pair pairs[] = {
 	{ { MOST }, { -MOST / 2 }, { "of 1048576 int32", "of 524288 int32" } },
 	{ { MOST / 2 }, { -MOST }, { "of 524288 int32", "of 1048576 int32" } },
 	{ { MUCH }, { -MUCH - 1 }, { "of 2048 int32", "of 2049 int32" } },
-	/* With others that fit. */
+	/* With others that match. */
 	{ { MUCH, -MUCH }, { LITTLE, -MUCH }, { "of 25 int32", "of 2048 int32" } },
 	{ { MUCH, -LITTLE }, { MUCH, -MUCH }, { "of 2048 int32", "of 25 int32" } },
 	{ { 5, MUCH, 6 }, { -5, -LITTLE, -6 }, { "of 25 int32" } },
@@ -65,8 +66,8 @@ static void check_failure(struct rank *rank, int rc, uint64_t start_ns, const ch
 		complain(rank, "that took more than %d ms", SOON_MS);
 }
 
-/* At the second barrier at the latest: those who have sent what they mean to know nothing before,
- * and the one who does may fail in the first when others need no more of it. */
+/* At the second barrier at the latest: the senders of right lengths know nothing before, and the
+ * other one may fail in the first barrier when others need nothing more of it. */
 static int run_group(struct rank *rank, const struct frl_collective group[], int n)
 {
 	struct frl_request *request;
@@ -100,7 +101,8 @@ static void run_pair(struct rank *rank)
 JOB_TEST(pairs_of_different_lengths, ROWS(pairs), job_simulate, .ranks = 2, .main = run_pair,
 	.arg = &pairs[_i], .timeout_ms = HANGS_MS);
 
-/* The sender has done its part, and computes until the other one knows: what came tells enough. */
+/* The sender has done its part, and computes until the other one knows: the data that came tells
+ * enough. */
 static void run_absent(struct rank *rank)
 {
 	const struct frl_collective c = { .coll = rank->number ? FRL_RECV : FRL_SEND,
@@ -113,7 +115,7 @@ static void run_absent(struct rank *rank)
 	uint64_t start_ns;
 	int rc;
 
-	/* Whoever comes first. */
+	/* Whichever comes first. */
 	expect(rank, frl_barrier(rank->comm) == 0);
 	job_sleep_ms(rank->number == *(const int *)rank->job->arg ? 100 : 0);
 	start_ns = clock_now_ns();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Several rails: what is long is striped over them, and when connections break in the middle of an
- * operation the others finish it, with every element reduced exactly once.
+ * Several rails: long messages are striped over them, and when connections break in the middle of
+ * an operation the others finish it, with every element reduced exactly once.
  */
 #include <check.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { LONG = JOB_SHARE == 8 ? 250000 : 400000, WRAPPING = 1000000, ROUNDS = 6, FLAPS = 16 };
 
-/* As a port does that is gone for one of its queue pairs: whatever was posted comes back. */
+/* As a port does whose queue pair is gone: everything that was posted comes back. */
 static bool break_channel(struct frl_comm *comm, int peer, unsigned number)
 {
 	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
@@ -38,7 +38,7 @@ struct breaks {
 	unsigned number; /* of the channel */
 };
 
-/* Tests the request to its end; breaks the channel as soon as it can be broken. In virtual time
+/* Tests the request to its end; breaks the channel as soon as that is possible. In virtual time
  * that is before the end. */
 static int wait_and_break(
 	struct rank *rank, struct frl_request *request, const struct breaks *breaks)
@@ -60,7 +60,7 @@ static int wait_and_break(
 }
 
 /* One allreduce, in the middle of which a channel to the next rank breaks. In place, so that an
- * element that is reduced twice is seen. */
+ * element that is reduced twice is found. */
 static bool sum_up(struct rank *rank, const struct breaks *breaks, size_t count)
 {
 	int32_t *sums = malloc(count * sizeof(*sums));
@@ -100,14 +100,14 @@ static void run_broken(struct rank *rank)
 		works = sum_up(rank, NULL, i % 2 ? 300 : 100000);
 }
 
-/* At different moments, seen by one end, by the other, or by both. */
+/* At different moments, noticed by one end, by the other, or by both. */
 START_LOOP_TEST(broken_while_long, 27)
 {
 	struct breaks breaks = { .count = LONG,
 		.after = _i * 37 % 300,
 		.by = _i % 2 ? _i % 3 - 1 : _i / 2 % 2,
 		.number = _i / 3 % 2 };
-	/* Then also where no device reduces, or that of one rank does not. */
+	/* Then also where no device reduces, or where one rank's does not. */
 	struct job job = { .ranks = 2 + _i % 2,
 		.main = run_broken,
 		.rails = 2,
@@ -142,8 +142,8 @@ START_LOOP_TEST(broken_while_small, 12)
 }
 END_TEST
 
-/* The same channels break again and again, in operations and between them, and what broke before
- * works. */
+/* The same channels break again and again, in operations and between them, and channels that broke
+ * before work. */
 static void run_flapping(struct rank *rank)
 {
 	struct breaks breaks = { .count = LONG, .by = rank->job->ranks == 2 ? 0 : -1 };
@@ -163,7 +163,7 @@ static void run_flapping(struct rank *rank)
 JOB_TEST(broken_again_and_again, 4, job_simulate, .ranks = 2 + _i % 2, .main = run_flapping,
 	.rails = 2 + _i / 2);
 
-/* Rank 1 sends something short, which may be lost with the connection, and is elsewhere until rank
+/* Rank 1 sends a short message, which may be lost with the connection, and is elsewhere until rank
  * 0 has received it. */
 static void run_absent(struct rank *rank)
 {
@@ -187,7 +187,7 @@ static void run_absent(struct rank *rank)
 JOB_TEST(broken_while_absent, 1, job_run, .ranks = 2, .main = run_absent, .rails = 2,
 	.progress = FRL_PROGRESS_THREAD);
 
-/* A connection that breaks: whether the channel may have another one. */
+/* After a connection breaks: whether the channel may have another one. */
 static bool moves_on(struct channel *channel)
 {
 	uint32_t epoch = channel_next_epoch(channel);
@@ -198,7 +198,7 @@ static bool moves_on(struct channel *channel)
 	return epoch != 0;
 }
 
-/* So many connections in a row may come to nothing; what one of them carries makes up for it. */
+/* That many connections in a row may fail; a message that one of them carries resets the count. */
 static void count_moves(struct rank *rank, struct channel *channel, unsigned rails)
 {
 	const struct channel before = *channel;
@@ -210,14 +210,14 @@ static void count_moves(struct rank *rank, struct channel *channel, unsigned rai
 			expect(rank, moves_on(channel));
 		expect(rank, !moves_on(channel));
 	}
-	/* Nor does it count that it works, if something waits. */
+	/* A working connection does not count either if something waits. */
 	channel->sends_posted++;
 	channel_prove(channel);
 	expect(rank, !moves_on(channel));
 	channel->sends_posted--;
 	channel_prove(channel);
 	expect(rank, moves_on(channel));
-	/* Where the peer has not come yet nothing was tried. */
+	/* If the peer has not come yet nothing was tried. */
 	for (unsigned i = 0; i < 3 * rails; i++) {
 		channel->has_theirs = false;
 		channel_count_move(channel);
@@ -236,7 +236,7 @@ static void run_counting(struct rank *rank)
 	expect(rank, frl_barrier(comm) == 0);
 	channel = comm->peers[!rank->number]->channels[0];
 	count_moves(rank, channel, comm->n_rails);
-	/* Over the best one of the others. */
+	/* Over the best of the other rails. */
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 1);
 	comm->rails[1].is_down = true;
 	expect(rank, channel_rail_in(channel, channel_next_epoch(channel)) == 2);
@@ -252,7 +252,7 @@ static void run_counting(struct rank *rank)
 
 JOB_TEST(moves_are_counted, 1, job_simulate, .ranks = 2, .main = run_counting, .rails = 3);
 
-/* Which rails new connections avoid, and until when. */
+/* The rails that new connections avoid, and until when. */
 static void run_suspecting(struct rank *rank)
 {
 	struct frl_comm *comm = rank->comm, *child;
@@ -275,7 +275,7 @@ static void run_suspecting(struct rank *rank)
 		rail_suspect(comm, 1, 1);
 		expect(rank, rail_suspicions(comm, 1) == 5);
 	}
-	/* A channel that goes elsewhere from the beginning says nothing about the rail. */
+	/* A channel that uses another rail from the beginning says nothing about the rail. */
 	suspicions = rail_suspicions(comm, 1);
 	expect(rank, frl_comm_duplicate(comm, &child) == 0);
 	if (rank->failure[0])
@@ -324,8 +324,8 @@ static uint32_t exchange(struct rank *rank)
 	return peer->sends.next - first;
 }
 
-/* Numbers of segments that begin again at 2^32 near the end of an operation: with three rails the
- * turns must go on. Both ends start from the same number. */
+/* Numbers of segments that wrap at 2^32 near the end of an operation: with three rails the turns
+ * must continue. Both ends start from the same number. */
 static void run_wrapping(struct rank *rank)
 {
 	struct peer *peer = comm_peer(rank->comm, !rank->number);
@@ -344,7 +344,7 @@ static void run_wrapping(struct rank *rank)
 JOB_TEST(numbers_wrap, 1, job_simulate, .ranks = 2, .main = run_wrapping, .rails = 3,
 	.timeout_ms = 20000);
 
-/* Completions of a channel's queue, until it is found empty. */
+/* Completions of a channel's queue, until it is empty. */
 static int drain_queue(struct frl_comm *comm, const struct channel *channel)
 {
 	struct frl_wc wc[POLL_BATCH];
@@ -357,8 +357,8 @@ static int drain_queue(struct frl_comm *comm, const struct channel *channel)
 	return sum;
 }
 
-/* What arrived before the connection broke is taken, but nothing is posted to it any more: it would
- * only come back. */
+/* Messages that arrived before the connection broke are taken, but nothing is posted to it any
+ * more: it would only come back. */
 static void run_flushing(struct rank *rank)
 {
 	static const uint8_t news[EAGER_HEADER] = { 2 };

@@ -17,7 +17,7 @@
 
 enum { LONG = 150000, AT_ONCE = 3, TESTS = 40 };
 
-/* Which ranks are poor: all, some of them, one. */
+/* The ranks that cannot reduce: all, some of them, one. */
 static const unsigned masks[] = { 0xff, 0x55, 0xaa, 0x01 };
 
 static bool is_poor(const struct rank *rank)
@@ -46,7 +46,7 @@ static uint32_t rings_left(const struct staging *staging)
 	return n;
 }
 
-/* `reduces`: something long was sent to this rank to be reduced. Every ring is free again. */
+/* `reduces`: a long message was sent to this rank to be reduced. Every ring is free again. */
 static void check_device(struct rank *rank, struct frl_comm *comm, bool reduces)
 {
 	uint64_t bytes = bytes_reduced(rank);
@@ -76,7 +76,7 @@ static int start(struct rank *rank, struct frl_comm *comm, enum frl_coll coll, f
 	return frl_start(comm, &c, ret_request);
 }
 
-/* Sums are of small whole numbers, so exact, but where they travel shorter. */
+/* Sums are of small whole numbers, so exact, except in shorter wire types. */
 static bool is_right(const struct rank *rank, float got, double expected)
 {
 	double error = got - expected;
@@ -119,7 +119,7 @@ static void run_all(struct rank *rank)
 		for (size_t c = 0; c < sizeof(colls) / sizeof(colls[0]); c++)
 			sum_up(rank, rank->comm, colls[c], counts[i / 2], i % 2);
 	}
-	/* What travels in another format is decoded and reduced locally. */
+	/* Data in another format is decoded and reduced locally. */
 	check_device(rank, rank->comm, !rank->job->arg);
 }
 
@@ -209,7 +209,7 @@ static void run_aborted(struct rank *rank)
 
 JOB_TEST(aborted, 2, job_simulate, .ranks = 2 + _i % 2, .main = run_aborted, .poor = 0x3f);
 
-/* Rank 0 cannot have a ring, which all ranks hear. */
+/* Rank 0 cannot have a ring; all ranks get the error. */
 static void run_without_memory(struct rank *rank)
 {
 	float *values = calloc(LONG, sizeof(*values));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Communicators over hardware: what callers give is registered once and not each time, other memory
- * at the same address is registered anew, and any call of libibverbs may fail. Rails that fail are
- * in test_comm_verbs_rails.c.
+ * Communicators over hardware: user buffers are registered once and not each time, new memory at
+ * the same address is registered again, and any call of libibverbs may fail. Rails that fail are in
+ * test_comm_verbs_rails.c.
  */
 #include <check.h>
 #include <errno.h>
@@ -31,7 +31,7 @@ enum {
 	TIMEOUT_MS = 20000,
 };
 
-/* Where all ranks of a job meet without saying so by messages. */
+/* Joins all ranks of a job without messages. */
 
 static void run(struct job *job, const struct plug *plug)
 {
@@ -81,8 +81,8 @@ static bool is_needed(struct unmap_listener *listener, uintptr_t at, uintptr_t *
 
 static bool can_keep;
 
-/* Where there is no userfaultfd nothing is kept. Elsewhere nearly everything is: but not what was
- * asked for while another thread was just unmapping something. */
+/* Without userfaultfd nothing is kept. Otherwise nearly everything is, except memory that was
+ * requested while another thread was just unmapping something. */
 static void find_out(void)
 {
 	struct unmap_listener listener = { .gone = is_gone, .needs = is_needed };
@@ -101,7 +101,7 @@ static unsigned registrations(void)
 
 /* ---- the same buffer again and again */
 
-/* Of all ranks: registrations that they have asked for meanwhile. */
+/* For all ranks: registrations since the last call. */
 static atomic_uint asked_for;
 
 /* By its caches, and of rings: it has as many as channels needed one at the same time. */
@@ -114,8 +114,8 @@ static unsigned asked(const struct rank *rank)
 	return n;
 }
 
-/* What cannot be kept at that moment, as another thread is just unmapping something, is registered
- * once more. */
+/* Memory that cannot be kept at that moment, as another thread is just unmapping something, is
+ * registered once more. */
 static void run_again(struct rank *rank)
 {
 	int32_t *values = map_private(NULL);
@@ -203,7 +203,7 @@ static void run_file(struct rank *rank)
 	values = map(NULL, MAP_SHARED, fileno(file));
 	for (uint64_t i = 1; i <= 3; i++) {
 		expect(rank, plug_allreduce(rank, values, COUNT) == 0);
-		/* If it was kept, nobody could tell whether it is still the same. */
+		/* If it were kept, nobody could tell whether it is still the same memory. */
 		if (stats_of(rank, 0).unwatched)
 			expect(rank, stats_of(rank, 0).deregistered == stats_of(rank, 0).misses);
 	}
@@ -223,7 +223,7 @@ static void run_limited(struct rank *rank)
 	struct frl_request *request;
 	uint64_t evicted = 0;
 
-	/* Together they are too many, for each rail as for all of them. */
+	/* Together they are too many, for each rail and for all of them. */
 	for (int i = 0; i < BUFFERS; i++)
 		values[i] = map_private(NULL);
 	for (int i = 0; i < 2 * BUFFERS; i++)
@@ -233,7 +233,7 @@ static void run_limited(struct rank *rank)
 	if (can_keep)
 		expect(rank, evicted > 0);
 	job_meet(rank->job);
-	/* One alone is too long: the operation is refused, and the communicator goes on. */
+	/* One alone is too long: the operation is refused, and the communicator continues. */
 	expect(rank, plug_start(rank, long_ones, TOO_LONG / sizeof(int32_t), &request) == -ENOMEM);
 	expect(rank, strstr(frl_last_error(), "no memory") != NULL);
 	expect(rank, strstr(frl_last_error(), rank->number ? "rank 1 " : "rank 0 ") != NULL);
@@ -253,7 +253,7 @@ START_LOOP_TEST(limited, 2)
 }
 END_TEST
 
-/* What the parent only keeps makes room for a child's messages, whatever is left. */
+/* Unused registrations of the parent make room for a child's messages. */
 static void run_child_limited(struct rank *rank)
 {
 	int32_t *values[BUFFERS];
@@ -287,7 +287,7 @@ static void run_short(struct rank *rank)
 {
 	int32_t *values = map_private(NULL);
 
-	/* Around what fits, and many, so that credits are told by headers alone. */
+	/* Lengths around the limit, and many, so that credits travel in headers alone. */
 	for (size_t count = 1; count <= COUNT; count = 2 * count + 3)
 		for (int i = 0; i < 4; i++)
 			expect(rank, plug_allreduce(rank, values, count) == 0);
@@ -325,7 +325,7 @@ START_TEST(cache_is_limited)
 	for (int i = 0; i < BUFFERS; i++) {
 		values[i] = map_private(NULL);
 		ck_assert_int_eq(frl_mr_cache_get(cache, values[i], BYTES, 0, &mr), 0);
-		/* What is in use stays. */
+		/* Memory in use stays. */
 		ck_assert_int_eq(frl_mr_cache_get(cache, values[0], BYTES, 1, &none), -ENOMEM);
 		frl_mr_cache_put(cache, mr);
 	}
@@ -349,7 +349,7 @@ static void keep_line(enum frl_log_level level, const char *text, void *arg)
 	snprintf(line, sizeof(line), "%s", text);
 }
 
-/* The log has why, not that the protection domain still has something. */
+/* The log has the reason, not that the protection domain still has objects. */
 START_LOOP_TEST(what_stays, 2)
 {
 	static const char why[ERROR_TEXT_MAX] = "cannot deregister memory";
@@ -383,7 +383,7 @@ END_TEST
 
 /* ---- any call may fail */
 
-/* Not in time, but with a reason: whoever fails says why, and the others hear of it. */
+/* Not in time, but with a reason: the rank that fails reports it, and the others get it. */
 static void run_with_faults(struct rank *rank)
 {
 	int32_t *values = map_private(NULL);
@@ -391,7 +391,7 @@ static void run_with_faults(struct rank *rank)
 
 	for (int i = 0; i < 3 && !err; i++)
 		err = plug_allreduce(rank, values, COUNT);
-	/* What fails when all is done others only notice by waiting in vain. */
+	/* A failure after all work is done is noticed by the others only by waiting in vain. */
 	fake_verbs_fail_nth_made(0, 0);
 	if (err) {
 		expect(rank, err != -ETIMEDOUT);
@@ -412,7 +412,7 @@ START_LOOP_TEST(faults, 4)
 		plug_in(&plug);
 		job.port = plug_port;
 		job.timeout_ms = TIMEOUT_MS;
-		/* Devices are open then: how that may fail is in test_verbs_faults.c. */
+		/* Devices are open then: test_verbs_faults.c has failures of opening. */
 		fake_verbs_fail_nth_made(FIRST_FAULT + 7 * n + _i, _i < 2 ? ENOMEM : EIO);
 		job_run(&job);
 		fake_verbs_fail_nth_made(0, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rails of hardware that fail in the middle of an operation: the others finish it, with the right
- * sums; if there is none left all ranks hear which rail of which rank it was. Nobody waits in vain.
+ * sums. If none is left all ranks get the rail and the rank. Nobody waits in vain.
  */
 #include <check.h>
 #include <errno.h>
@@ -68,7 +68,7 @@ static bool fail_queue_pair(const struct rank *rank, int rail)
 	return true;
 }
 
-/* False: not yet. */
+/* Returns false: not yet. */
 static bool make_trouble(const struct rank *rank, enum what what, int rail)
 {
 	const char *device = plug_device(rank->number, rail);
@@ -113,7 +113,7 @@ static bool make_all(const struct rank *rank, const struct trouble *trouble)
 	return is_made;
 }
 
-/* One sum, in the middle of which there is trouble. */
+/* One sum with a failure in the middle. */
 static int sum_with(struct rank *rank, const struct trouble *trouble, int32_t *values)
 {
 	bool is_due = trouble->rank == rank->number, done = false;
@@ -157,7 +157,7 @@ static void run_on(struct rank *rank)
 		expect(rank, sum_with(rank, trouble, values) == 0);
 	for (int i = 0; i < ROUNDS && works; i++)
 		works = expect(rank, plug_allreduce(rank, values, i % 2 ? 300 : 100000) == 0);
-	/* What is made out of it has the same rails. */
+	/* Communicators made from it have the same rails. */
 	if (works && expect(rank, frl_comm_duplicate(whole, &rank->comm) == 0)) {
 		expect(rank, plug_allreduce(rank, values, 100000) == 0);
 		frl_comm_destroy(rank->comm);
@@ -172,7 +172,7 @@ START_LOOP_TEST(goes_on, 25)
 		.after = (uint32_t)_i * 37 % (MESSAGES * 2 / 3),
 		.rank = _i / 2 % 2,
 		.rail = _i / CQ_OVERRUN % 2 };
-	/* Where a device has both ports it must not fail. */
+	/* A device with both ports must not fail. */
 	const struct plug plug = { .is_one_device = trouble.what < DEVICE_FATAL && _i / 3 % 2,
 		.tells_late = _i / 5 % 2 };
 	struct job job = { .ranks = 2 + _i / 4 % 2, .rails = 2, .main = run_on, .arg = &trouble };
@@ -185,14 +185,14 @@ END_TEST
 
 enum { PILE = 2 * LONG }; /* more messages than there are receives at a time */
 
-/* Rank 1's messages have come, and rank 1 knows that, before rank 0 looks. */
+/* Rank 1's messages have arrived, and rank 1 has the acknowledgement, before rank 0 polls. */
 struct pile {
 	enum what what;
 	sem_t can_come, have_come;
 };
 
-/* Of the first channel: receives that the other knows of and has not used, and sends that are done.
- */
+/* Of the first channel: receives that the other knows of and has not used, and sends that are
+ * done. */
 static void look(const struct rank *rank, uint32_t *ret_receives, uint32_t *ret_sends)
 {
 	const struct channel *channel;
@@ -204,7 +204,7 @@ static void look(const struct rank *rank, uint32_t *ret_receives, uint32_t *ret_
 	comm_leave(rank->comm);
 }
 
-/* Rank 0: there are receives for more messages than one poll returns; then the device fails. */
+/* Rank 0 has receives for more messages than one poll returns; then the device fails. */
 static int let_come(struct rank *rank, struct frl_request *request, struct pile *pile)
 {
 	uint32_t receives, sends;
@@ -224,7 +224,7 @@ static int let_come(struct rank *rank, struct frl_request *request, struct pile 
 	return 0;
 }
 
-/* Rank 1: until that many have been acknowledged. */
+/* Rank 1 waits until that many have been acknowledged. */
 static int come(struct rank *rank, struct frl_request *request, struct pile *pile, uint32_t before)
 {
 	uint32_t receives, sends;
@@ -293,7 +293,7 @@ END_TEST
 
 /* ---- links come and go */
 
-/* Rank 0's ports lose their links in turn, and have them again. */
+/* Rank 0's ports lose their links in turn, and get them back. */
 static void run_to_and_fro(struct rank *rank)
 {
 	int32_t *values = malloc(LONG * sizeof(*values));
@@ -320,7 +320,7 @@ END_TEST
 
 /* ---- a rail that is dead before it is needed */
 
-/* Rank 0 does not know it of its rail 1: nobody has used it so far. */
+/* Rank 0 does not know it of its rail 1, which nobody has used so far. */
 static void run_late(struct rank *rank)
 {
 	const struct trouble *trouble = rank->job->arg;
@@ -386,7 +386,7 @@ TEST_MAIN(comm_verbs_rails)
 {
 	char segment[16];
 
-	/* Many messages: there is a middle then. */
+	/* Many messages, so that there is a middle. */
 	snprintf(segment, sizeof(segment), "%d", SEGMENT_KB);
 	setenv("FRL_SEGMENT_KB", segment, 1);
 	return run_suite_unforked(all_tests(NULL, NULL));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives of float32 in shorter formats. What is copied must be, to the last bit, what encoding
- * and decoding each block once gives, on all ranks and for a rank's own block as well; what is
- * reduced within the bound of each element. Also all-to-all-v among other operations.
+ * Collectives of float32 in shorter formats. Copied elements must equal, to the last bit, each
+ * block encoded and decoded once, on all ranks and for a rank's own block as well. Reduced elements
+ * must be within the bound. Also all-to-all-v among other operations.
  */
 #include <check.h>
 #include <errno.h>
@@ -31,7 +31,7 @@ static float input(int rank, size_t i)
 	return ldexpf((float)(int32_t)(bits << 8) * 0x1p-31f, (int)(i / 300 % 40) - 20);
 }
 
-/* What `count` elements from `first` on of a rank's input are at the other end. */
+/* The values of `count` elements from `first` on of a rank's input at the other end. */
 static void decoded(float *to, int rank, size_t first, size_t count, enum frl_wire wire)
 {
 	float *from = malloc(count * sizeof(*from) + 1);
@@ -62,7 +62,7 @@ static const struct copy copies[] = {
 	{ FRL_SCATTER, JOB_RANKS, 1, true, false },
 };
 
-/* The block that rank `me` must have received at place `block`: whose, and where it was. */
+/* The block that rank `me` must have received at place `block`: its owner and its place there. */
 static void block_of(
 	const struct frl_collective *c, int me, int block, int *ret_from, size_t *ret_first)
 {
@@ -177,7 +177,7 @@ static void send_around(struct rank *rank)
 
 JOB_TEST(sends_round_once, 2, job_simulate, .ranks = 1 + 2 * _i, .main = send_around);
 
-/* One end says float16, the other nothing; who receives finds out. What is small leaves the sender
+/* One end has float16, the other none; the receiver finds it. Short messages leave the sender
  * before that. */
 struct formats {
 	bool is_self;
@@ -389,7 +389,7 @@ static void send_pieces(struct rank *rank)
 				c[2] };
 			struct frl_request *group;
 
-			/* Now and then as one request. */
+			/* Sometimes as one request. */
 			if (i % 3 == 0) {
 				if (!expect(rank,
 					    !frl_start_group(rank->comm, in_order, 7, &group)) ||

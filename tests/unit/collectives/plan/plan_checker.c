@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plan checker: makes the world, puts both ends of messages together, and counts. */
+/* The plan checker: makes the world, matches both ends of messages, and counts. */
 #include "tests/unit/collectives/plan/plan_checker_internal.h"
 
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static size_t bytes_of(const struct node *node, size_t elements, bool encoded)
 	return encoded ? frl_wire_size(node->job.wire, elements) : elements * node->job.elem_size;
 }
 
-/* What ranks of an ALLTOALLV send to each other: some nothing. */
+/* The counts that ranks of an ALLTOALLV send to each other; some are zero. */
 static size_t pair_count(const struct check_case *c, uint32_t from, uint32_t to)
 {
 	return (from * 7 + to * 3 + from * to) % (c->count + 2);
@@ -83,7 +83,7 @@ static bool is_in_place(struct world *w)
 }
 
 /* Sizes of the caller's buffers, and where the receive buffer lies in the send buffer or the other
- * way round. Buffers that a rank does not have are empty. */
+ * way round. Missing buffers of a rank are empty. */
 static void set_buffers(struct node *node, const struct check_case *c)
 {
 	size_t one = c->count * c->elem_size;
@@ -186,8 +186,8 @@ static bool number_steps(struct world *w)
 	return true;
 }
 
-/* Often all messages are of one kind. Otherwise those that differ by an element are, half of the
- * time, of two kinds. */
+/* Often all messages are of one kind. Otherwise those that differ by an element have, half of the
+ * time, two kinds. */
 static void draw_short(struct world *w)
 {
 	const struct check_case *c = w->c;
@@ -209,7 +209,7 @@ static void draw_short(struct world *w)
 		w->short_bytes--;
 }
 
-/* Which connection a message goes over: short ones may overtake long ones. */
+/* Returns the connection of a message: short ones may overtake long ones. */
 static size_t lane_of(const struct world *w, uint32_t from, uint32_t to, const struct plan_step *s)
 {
 	bool encoded = s->kind == PLAN_SENDS ? s->source.encoded : s->target.encoded;

@@ -42,7 +42,7 @@ struct check_case {
 	const struct topology *topology;
 	size_t segment_bytes;
 	uint64_t seed;
-	/* Changes a plan before it is run, to see that mistakes are found; may be NULL. */
+	/* Changes a plan before it is run, to test that mistakes are found; may be NULL. */
 	void (*spoil)(struct plan *plan, uint32_t rank, void *arg);
 	void *spoil_arg;
 };
@@ -59,8 +59,8 @@ struct check_result {
 	uint64_t queries;  /* pairs of accesses whose order was proven */
 };
 
-/* Returns false, with the reason in ret->error, when something is wrong. The algorithm can do it
- * (plan_can()). */
+/* Returns false, with the reason in ret->error, if something is wrong. The algorithm must support
+ * the collective (plan_can()). */
 bool plan_check(const struct check_case *c, struct check_result *ret);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plan checker's memory: symbols in the buffers, and what steps do to them. */
+/* The plan checker's memory: symbols in the buffers, and the effects of steps on them. */
 #include "tests/unit/collectives/plan/plan_checker_internal.h"
 
 enum { INT8_BLOCK = 128, INT8_SCALE = 2 };
@@ -12,7 +12,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 	return random_u64(&state);
 }
 
-/* An odd number, so that multiplying by it loses nothing. */
+/* An odd number, so that multiplication by it is reversible. */
 static uint64_t scalar_of(const struct world *w, uint32_t rank)
 {
 	return (w->c->op == FRL_PREMUL_SUM ? mix(rank, 77) : mix(1, 78)) | 1;
@@ -31,7 +31,7 @@ static size_t size_of(const struct node *node, size_t elements, bool encoded)
 	return encoded ? frl_wire_size(node->job.wire, elements) : elements * node->job.elem_size;
 }
 
-/* Where in a range its element number `i` begins, and how long it is. */
+/* The start of element number `i` in a range, and its length. */
 static size_t element_at(const struct node *node, bool encoded, size_t i, size_t *ret_size)
 {
 	*ret_size = node->job.elem_size;
@@ -109,7 +109,7 @@ static bool check_range(
 	return true;
 }
 
-/* Ranges may be the same where elements are worked on one by one; else they must be apart. */
+/* Ranges may be the same if elements are processed one by one; otherwise they must be disjoint. */
 static bool are_apart(const struct node *node, size_t count, const struct plan_range *a,
 	const struct plan_range *b, bool may_be_same)
 {
@@ -222,7 +222,7 @@ static bool add(struct world *w, struct cell *value, const struct cell *operand)
 	return value->is_scaled == first && operand->is_scaled == first;
 }
 
-/* Element number `i` of what is encoded: with int8 it matters which others are in its block. */
+/* Element number `i` of encoded data: with int8 the other elements of its block matter. */
 static void encode(const struct check_case *c, size_t i, struct cell *value)
 {
 	size_t place = c->wire == FRL_WIRE_INT8 ? i % INT8_BLOCK : 0;
@@ -230,7 +230,7 @@ static void encode(const struct check_case *c, size_t i, struct cell *value)
 	value->expression = mix(value->expression, 0xc0de + place);
 }
 
-/* Element `i` of a step: `value` is what was read from the source. */
+/* Element `i` of a step: `value` was read from the source. */
 static bool apply(struct world *w, uint32_t rank, const struct plan_step *s, size_t i,
 	struct cell *value, const struct cell *operand)
 {
@@ -238,7 +238,7 @@ static bool apply(struct world *w, uint32_t rank, const struct plan_step *s, siz
 	case PLAN_COPY: return true;
 	case PLAN_SCALE: return scale(w, rank, value);
 	case PLAN_ENCODE:
-		/* What was just decoded is encoded exactly. */
+		/* An element that was just decoded is encoded exactly. */
 		value->coded++;
 		encode(w->c, i, value);
 		return true;
@@ -291,7 +291,7 @@ bool check_move(struct world *w, uint32_t from_rank, uint32_t to_rank, uint32_t 
 	return true;
 }
 
-/* The caller's data. What is brought by a rank lies in the send buffer, wherever that is. */
+/* The caller's data: a rank's contribution lies in the send buffer, wherever that is. */
 void check_fill(struct world *w, uint32_t rank)
 {
 	struct node *node = &w->nodes[rank];
@@ -330,7 +330,7 @@ static bool is_right(struct world *w, uint32_t rank, size_t element, const struc
 	return true;
 }
 
-/* What `rank` should have in element i of its receive buffer, from `source`'s element *ret_at. */
+/* The expected element i of `rank`'s receive buffer: from `source`'s element *ret_at. */
 static uint32_t source_of(const struct world *w, uint32_t rank, size_t i, size_t *ret_at)
 {
 	const struct check_case *c = w->c;
@@ -347,7 +347,7 @@ static uint32_t source_of(const struct world *w, uint32_t rank, size_t i, size_t
 	}
 }
 
-/* What is copied is encoded once, a rank's own as well, and nobody encodes it again. */
+/* Copied elements are encoded once, a rank's own as well, and never again. */
 static void round_once(const struct check_case *c, size_t i, struct cell *value)
 {
 	if (c->wire != FRL_WIRE_SAME)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside of the plan checker: the world in which plans run. */
+/* Internals of the plan checker: the world in which plans run. */
 #ifndef FERRULE_TESTS_UNIT_COLLECTIVES_PLAN_PLAN_CHECKER_INTERNAL_H
 #define FERRULE_TESTS_UNIT_COLLECTIVES_PLAN_PLAN_CHECKER_INTERNAL_H
 
@@ -8,7 +8,7 @@
 
 #define NOBODY UINT32_MAX
 
-/* What is in one element, kept at the byte where the element begins. */
+/* The contents of one element, kept at the byte where the element begins. */
 struct cell {
 	uint64_t sum;
 	uint64_t expression;
@@ -47,8 +47,7 @@ struct progress {
 	uint32_t waiters; /* first candidate that waits for this step */
 };
 
-/* What happened, in the order in which it did. A message has two: when it may be sent, and when it
- * is delivered. */
+/* Events in their order. A message has two: when it may be sent, and when it is delivered. */
 struct event {
 	uint32_t before[5];
 	uint32_t depth; /* messages that follow each other up to here */
@@ -64,7 +63,7 @@ struct access {
 	bool writes;
 };
 
-/* Something that may go on: the local steps of a rank, or a connection. */
+/* Something that can advance: the local steps of a rank, or a connection. */
 struct candidate {
 	uint32_t rank; /* of the local steps; NOBODY: a connection */
 	uint32_t send; /* the step that is being sent, of all */

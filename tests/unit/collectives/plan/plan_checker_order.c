@@ -2,7 +2,7 @@
 /*
  * The plan checker's proof of order: of two accesses to one place, is the end of one before the
  * beginning of the other in the order that plans rely on? Events are in the log in such an order,
- * so one pass over the log says, for 64 events at a time, what comes after them.
+ * so one pass over the log finds, for 64 events at a time, all events after them.
  */
 #include "tests/unit/collectives/plan/plan_checker_internal.h"
 
@@ -10,7 +10,7 @@
 
 enum { AT_A_TIME = 64 };
 
-/* Visits of events that a check may take; of more pairs some are left out, by chance. */
+/* Visits of events that a check may take; of more pairs some are left out, at random. */
 static const uint64_t visits_most = 100000000;
 
 struct query {
@@ -39,7 +39,7 @@ static int compare_queries(const void *left, const void *right)
 	return a->first < b->first ? -1 : a->first > b->first;
 }
 
-/* Often the answer is near. */
+/* The answer is often near. */
 static bool is_just_before(const struct world *w, uint32_t first, uint32_t second, int levels)
 {
 	for (int i = 0; i < 5; i++) {
@@ -73,7 +73,7 @@ static bool ask(struct world *w, struct queries *queries, uint32_t rank, const s
 		.step_first = first->step,
 		.step_second = second->step };
 
-	/* The same event: what a step does with one element. */
+	/* The same event: the action of a step on one element. */
 	if (a->end == b->end)
 		return true;
 	w->result->queries++;
@@ -183,8 +183,8 @@ bool check_order(struct world *w)
 	return ok;
 }
 
-/* Nobody leaves before all have entered: whatever a rank does tells that it has entered, messages
- * carry what their sender knew when they could be sent. */
+/* No rank leaves before all have entered: any action of a rank shows that it has entered, and
+ * messages carry their sender's knowledge at the time of sending. */
 bool check_barrier(struct world *w)
 {
 	uint32_t n = w->c->ranks;

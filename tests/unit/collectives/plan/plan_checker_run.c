@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plan checker's scheduler: whatever may go on goes on, in random order. */
+/* The plan checker's scheduler: everything that can advance does, in random order. */
 #include "tests/unit/collectives/plan/plan_checker_internal.h"
 
 #include <stdlib.h>
 
 enum { RANKS_ALL_WATCHED = 40, RANKS_WATCHED = 8 };
 
-/* What an attempt to go on came to: it ran, there is nothing left, or a step is waited for. */
+/* The result of an attempt to advance: it ran, nothing is left, or it waits for a step. */
 enum { RAN = UINT32_MAX - 1, ENDED = UINT32_MAX };
 
 static bool is_watched(const struct world *w, uint32_t rank)
@@ -16,7 +16,7 @@ static bool is_watched(const struct world *w, uint32_t rank)
 	return w->c->ranks <= RANKS_ALL_WATCHED || (rank + w->c->seed) % every == 0;
 }
 
-/* How many elements of `on` have to be complete for the elements of a step before `end`. */
+/* How many elements of `on` must be complete for the elements of a step before `end`. */
 static size_t needed(const struct world *w, const struct plan_after *after, uint32_t on, size_t end)
 {
 	size_t count = check_step(w, on)->count;
@@ -29,8 +29,8 @@ static size_t needed(const struct world *w, const struct plan_after *after, uint
 	return end < count ? end : count;
 }
 
-/* Finds the events that segment number `segment` of a step comes after; returns the step that is
- * waited for, or RAN. */
+/* Finds the events that segment number `segment` of a step comes after. Returns the step to wait
+ * for, or RAN. */
 static uint32_t find_before(
 	const struct world *w, uint32_t step, uint32_t segment, uint32_t before[PLAN_AFTER])
 {
@@ -117,7 +117,7 @@ static bool add_access(struct world *w, uint32_t rank, uint32_t step, uint32_t s
 	return true;
 }
 
-/* A receive or a local step: what it does to its rank's memory. */
+/* A receive or a local step: its effect on its rank's memory. */
 static bool add_accesses(
 	struct world *w, uint32_t rank, uint32_t step, uint32_t segment, uint32_t event)
 {
@@ -145,7 +145,7 @@ static void complete(struct world *w, uint32_t step)
 	}
 }
 
-/* The next local step, all before it being complete. */
+/* The next local step, if all before it are complete. */
 static uint32_t run_local(struct world *w, struct candidate *c)
 {
 	struct node *node = &w->nodes[c->rank];
@@ -255,7 +255,7 @@ static bool number_events(struct world *w)
 
 bool check_run(struct world *w)
 {
-	/* Now and then one thing goes on as far as it can, so that others are late. */
+	/* Sometimes one candidate advances as far as it can, so that others are late. */
 	bool in_order = random_below(&w->random, 2) == 0;
 
 	if (!number_events(w))
@@ -269,7 +269,7 @@ bool check_run(struct world *w)
 		if (w->result->error[0] != '\0')
 			return false;
 		if (result == RAN) {
-			/* complete() may have put others behind it. */
+			/* complete() may have made others wait for it. */
 			if (in_order && random_below(&w->random, 64) == 0)
 				in_order = false;
 			continue;

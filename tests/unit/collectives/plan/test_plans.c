@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Plans of all algorithms and collectives, run together without a network (plan_checker.h). There
- * are too many combinations for every day: a run takes some by chance. FRL_PLAN_CHECKS=all takes
+ * are too many combinations for every run: a run takes some at random. FRL_PLAN_CHECKS=all takes
  * all, FRL_PLAN_CHECKS=N a share of N in 10000; FRL_SEED= repeats one that failed.
  */
 #include "tests/unit/collectives/plan/plan_checker.h"
@@ -32,7 +32,7 @@ enum {
 static uint64_t share;
 static uint64_t seed;
 
-/* How ranks are placed on hosts. */
+/* The placement of ranks on hosts. */
 enum layout {
 	ONE_HOST,
 	EVEN_HOSTS,   /* 4 ranks each, or 3, or 2 */
@@ -98,7 +98,7 @@ static const struct variant {
 
 enum { VARIANTS = sizeof(variants) / sizeof(variants[0]) };
 
-/* Awkward counts; a negative one is a multiple of the ranks, and a bit. */
+/* Awkward counts; a negative one is a multiple of the ranks, plus some. */
 static const int counts[] = { 0, 1, 2, 3, 7, 64, 131, 500, -1, -2, -3, -5, -70, -300 };
 
 enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
@@ -147,7 +147,7 @@ static void check_case(const struct check_case *c)
 		c->segment_bytes, seed, result.error);
 }
 
-/* Bytes of all buffers together: what a check has to work through. */
+/* Bytes of all buffers together: the work of a check. */
 static uint64_t cells_of(const struct check_case *c)
 {
 	bool has_blocks = c->coll == FRL_REDUCE_SCATTER || c->coll == FRL_ALLGATHER ||
@@ -160,7 +160,7 @@ static uint64_t cells_of(const struct check_case *c)
 	return has_blocks || c->coll == FRL_ALLTOALLV ? cells * c->ranks : cells;
 }
 
-/* What a case may have: segments of one element take a lot of work. */
+/* The limits of a case: segments of one element take a lot of work. */
 static uint64_t most_cells(const struct check_case *c, uint64_t some)
 {
 	uint64_t most = some < ALL ? CELLS : CELLS_ALL;
@@ -232,7 +232,7 @@ static void check_all(const uint32_t ranks[], size_t n, uint64_t some)
 	printf("%" PRIu64 " cases\n", cases);
 }
 
-/* Messages, or blocks, from everybody to everybody: their checks take too long for every day. */
+/* Messages, or blocks, from all to all: their checks take too long for every run. */
 static bool is_square(enum frl_algo algo, enum frl_coll coll)
 {
 	if (coll == FRL_ALLTOALL || coll == FRL_ALLTOALLV)
@@ -244,7 +244,7 @@ static bool is_square(enum frl_algo algo, enum frl_coll coll)
 		algo == FRL_ALGO_HIERARCHICAL;
 }
 
-/* One case, of little data. False: the algorithm does not do the collective. */
+/* One case, of little data. Returns false if the algorithm does not support the collective. */
 static bool check_huge(enum frl_algo algo, enum frl_coll coll, uint32_t ranks, uint64_t case_seed)
 {
 	bool is_vector = coll == FRL_ALLREDUCE || coll == FRL_REDUCE;
@@ -285,14 +285,14 @@ START_TEST(test_large)
 }
 END_TEST
 
-/* A share so small that it may be none: test_huge_once() is for every day. */
+/* A share so small that it may be none: test_huge_once() runs every time. */
 START_TEST(test_huge)
 {
 	check_all(ranks_huge, sizeof(ranks_huge) / sizeof(ranks_huge[0]), (share + 9) / 10);
 }
 END_TEST
 
-/* Each algorithm in each collective that it can do. */
+/* Each algorithm in each collective that it supports. */
 START_TEST(test_huge_once)
 {
 	enum { SQUARE_RANKS = 200 };
@@ -309,7 +309,7 @@ START_TEST(test_huge_once)
 }
 END_TEST
 
-/* Long enough for scratch that is used again, and for rings in both directions. */
+/* Long enough for scratch that is reused, and for rings in both directions. */
 START_TEST(test_long)
 {
 	static const enum frl_coll colls[] = { FRL_ALLREDUCE, FRL_REDUCE_SCATTER, FRL_ALLGATHER,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Plans against theory: how many bytes a rank sends, how many messages follow each other, how many
- * connections it takes. And mistakes that are put into plans on purpose, to see that the checker
- * finds them.
+ * Plans against theory: the bytes that a rank sends, the messages that follow each other, the
+ * connections that it uses. And deliberate mistakes in plans, to test that the checker finds them.
  */
 #include "tests/unit/collectives/plan/plan_checker.h"
 #include "tests/fixtures/program.h"
@@ -23,7 +22,7 @@ static void make_topology(struct topology *topology, uint32_t ranks, uint32_t on
 	free(locations);
 }
 
-/* With n ranks on hosts of 4 and blocks or vectors of `count` bytes; -1: not looked at. */
+/* With n ranks on hosts of 4 and blocks or vectors of `count` bytes; -1: not checked. */
 static const struct traffic {
 	enum frl_coll coll;
 	enum frl_algo algo;
@@ -160,7 +159,7 @@ START_TEST(test_wire_traffic)
 	c.algo = FRL_ALGO_BRUCK;
 	ck_assert_msg(plan_check(&c, &r), "%s", r.error);
 	ck_assert_uint_eq(r.sent_most, 2 * 2 * 8 * 130);
-	/* The root's children pass on what is for those below them: 2 + 1 and 1 blocks. */
+	/* The root's children forward the blocks of the ranks below them: 2 + 1 and 1 blocks. */
 	c.coll = FRL_SCATTER;
 	c.algo = FRL_ALGO_TREE;
 	ck_assert_msg(plan_check(&c, &r), "%s", r.error);
@@ -171,9 +170,9 @@ START_TEST(test_wire_traffic)
 END_TEST
 
 /*
- * What plan_cost() counts by formulas is what plans do: messages that follow each other, bytes that
- * a rank sends, and connections. Formulas do not know how full the last level of a tree is, and
- * the path over a root counts what several ranks send, and what waits costs a bit more.
+ * The formulas of plan_cost() match the plans: messages that follow each other, bytes that a rank
+ * sends, and connections. Formulas do not know how full the last level of a tree is. The path over
+ * a root counts the data of several ranks, and waiting costs a bit more.
  */
 static void check_cost(enum frl_algo algo, const struct plan_job *job)
 {
@@ -294,8 +293,8 @@ START_TEST(test_order)
 END_TEST
 
 /* Mistakes. Each is made at every step of rank 1 that it fits, one after the other; all of them, or
- * at least so many of 100, must be found. The others change nothing that matters: a step may wait
- * for what it need not. */
+ * at least that many of 100, must be found. The others have no effect: a step may wait without
+ * need. */
 enum mistake {
 	NO_AFTER,
 	OTHER_PLACE,

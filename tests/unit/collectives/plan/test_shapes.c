@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The table of shapes: it says what <ferrule/collective.h> says, its columns fit each other, and
- * the plans of all algorithms keep to it.
+ * The table of shapes: it matches <ferrule/collective.h>, its columns fit each other, and the plans
+ * of all algorithms follow it.
  */
 #include "collectives/plan/shapes.h"
 
@@ -69,7 +69,7 @@ START_TEST(others_have_no_name)
 }
 END_TEST
 
-/* What all ranks send is what all ranks receive: a sum counts for as many blocks as are in it. */
+/* All data sent equals all data received: a sum counts for as many blocks as are in it. */
 START_LOOP_TEST(nothing_is_lost, ROWS(rows))
 {
 	const struct shape *shape = shape_of(rows[_i].coll);
@@ -82,14 +82,14 @@ START_LOOP_TEST(nothing_is_lost, ROWS(rows))
 		received += blocks_of(&shape->recv, rank == 0) * (shape->reduces ? N : 1);
 		readers += shape_uses(&shape->recv, rank == 0);
 	}
-	/* A buffer of one block goes to all who receive. */
+	/* A buffer of one block goes to all receivers. */
 	if (shape->send.size == SHAPE_ONE_BLOCK)
 		sent *= readers;
 	ck_assert_uint_eq(sent, received);
 }
 END_TEST
 
-/* Each predicate is true for these and for no others. */
+/* Each predicate is true for exactly these. */
 static const struct {
 	const char *name;
 	bool (*is)(enum frl_coll coll);
@@ -116,7 +116,7 @@ START_LOOP_TEST(predicates_select, ROWS(predicates))
 }
 END_TEST
 
-/* As the header has it: where the buffers lie, in blocks, when the send buffer is at block 100. */
+/* As in the header: the places of the buffers, in blocks, with the send buffer at block 100. */
 static const struct {
 	enum frl_coll coll;
 	int recv_at; /* for rank 3 */
@@ -142,7 +142,7 @@ START_LOOP_TEST(in_place_where_own_blocks_meet, ROWS(in_place))
 }
 END_TEST
 
-/* Shared memory has a slot for what a rank sends, so lengths must be known to all ranks. */
+/* Shared memory has a slot for the data that a rank sends, so all ranks must know lengths. */
 START_TEST(shared_memory_knows_lengths)
 {
 	for (enum frl_coll coll = 0; coll < FRL_COLLS; coll++) {
@@ -166,7 +166,7 @@ static size_t end_of(const struct plan_range *range, enum plan_buffer buffer, si
 	return range->buffer == buffer ? range->offset + count * SIZE : 0;
 }
 
-/* The end of what the steps read and write of a buffer. */
+/* The end of the part of a buffer that the steps read and write. */
 static size_t used_bytes(const struct plan *plan, enum plan_buffer buffer)
 {
 	size_t most = 0;

@@ -37,12 +37,13 @@ END_TEST
 
 START_TEST(values_fit_each_other)
 {
-	/* What is short, or left in place, fits into a block of a ring. */
+	/* Data that is short, or left in place, fits into a block of a ring. */
 	ck_assert_int_lt(SHM_IN_PLACE_FROM, SHM_INLINE);
 	ck_assert_int_le(SHM_INLINE, SHM_BLOCK);
 	ck_assert_int_le(SHM_BLOCK, SHM_WHOLE_BYTES);
 	ck_assert_int_lt(SHM_WHOLE_BYTES, SHM_WHOLE_BYTES_OF_TWO);
-	/* Non-temporal stores begin below the end of what is reduced whole without them. */
+	/* Non-temporal stores begin below the end of vectors that are reduced whole without
+	 * them. */
 	ck_assert_int_le(SHM_STREAM_BYTES, SHM_WHOLE_BYTES_OF_TWO);
 	ck_assert_int_le(SHM_WHOLE_RANKS, SHM_RANKS_MAX);
 	/* A segment is a large message. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives in memory that the ranks of a machine share: buffers that others can read and such
- * that they cannot, in all mixtures; more operations than slots; memory that comes and goes; ranks
- * that cannot, or say what is not so. test_comm and test_comm_siblings run this way as well.
+ * Collectives in memory that the ranks of a machine share: buffers that others can read, and
+ * others, in all mixtures; more operations than slots; memory that is mapped and unmapped; ranks
+ * that cannot share, or that send false information. test_comm and test_comm_siblings run this way
+ * as well.
  */
 #include <check.h>
 #include <errno.h>
@@ -67,7 +68,7 @@ static int32_t expected(const struct rank *rank, enum frl_coll coll, size_t coun
 	}
 }
 
-/* How the buffers of the ranks lie: `kinds` has two bits a rank, in_place one. */
+/* The layout of the ranks' buffers: `kinds` has two bits a rank, in_place one. */
 struct lay {
 	unsigned kinds, in_place;
 };
@@ -122,7 +123,7 @@ static void run_mixtures(struct rank *rank)
 		for (size_t k = 0; k < sizeof(lays) / sizeof(lays[0]); k++) {
 			run_one(rank, colls[i], SHORT, lays[k]);
 			run_one(rank, colls[i], LONG, lays[k]);
-			/* As long as what is long, but for one element, and parts without any. */
+			/* As long as a long one, but for one element, and parts without any. */
 			run_one(rank, colls[i], SHM_INLINE / sizeof(int32_t) + 1, lays[k]);
 		}
 	}
@@ -184,7 +185,7 @@ END_TEST
 
 /* ---- what is computed */
 
-/* Numbers that the type has, and their sums and products with scalars as well. */
+/* Numbers that the type can hold, and their sums and products with scalars as well. */
 static float value(int rank, size_t i)
 {
 	return (float)((i * 7 + (size_t)rank * 3) % 16);
@@ -267,7 +268,7 @@ static size_t count_of(int i)
 	return i % 2 ? LONG : i % 4 ? LEFT : SHORT;
 }
 
-/* Of what is in it. Those that are left share a buffer. */
+/* Counts its buffers. Buffers that are left in place share one. */
 static size_t first_of(int i)
 {
 	return count_of(i) == LEFT ? 0 : (size_t)i;
@@ -344,7 +345,7 @@ static void sum_in(struct rank *rank, int32_t *memory)
 		expect(rank, memory[i] == sum_at(rank->ranks, i));
 }
 
-/* The same of short ones that are left where they are from the second on. */
+/* The same for short ones that are left in place from the second use on. */
 static void sum_left_in(struct rank *rank, int32_t *memory)
 {
 	int32_t *recv = memory + LEFT;
@@ -359,7 +360,7 @@ static void sum_left_in(struct rank *rank, int32_t *memory)
 	}
 }
 
-/* What was freed is not kept by others once this rank brings anything again. */
+/* Others drop freed memory once this rank brings anything again. */
 static void run_comings(struct rank *rank)
 {
 	size_t bytes = LONG * sizeof(int32_t);
@@ -384,7 +385,7 @@ static void run_comings(struct rank *rank)
 	sum_in(rank, rank->number ? kept[0] : other);
 	expect(rank, mappings_of(rank) == 1);
 	frl_mem_free(rank->number ? kept[0] : other, bytes);
-	/* Also when nothing else comes that others could map. */
+	/* Also if nothing else arrives that others could map. */
 	for (int i = 0; i < 2; i++)
 		expect(rank, frl_barrier(rank->comm) == 0);
 	expect(rank, mappings_of(rank) == 0);
@@ -407,7 +408,7 @@ END_TEST
 
 /* ---- ranks that cannot, or say what is not so */
 
-/* What rank 0 is told of rank 1 when they tell each other of their pages. */
+/* The information about rank 1 that rank 0 gets when they exchange their pages. */
 enum lie { NO_LIE, UNWILLING, OTHER_FILE, OTHER_INODE, TOO_SHORT, OTHER_SECRET, LATE, LIES };
 
 struct liar {
@@ -489,7 +490,7 @@ START_TEST(mismatch)
 }
 END_TEST
 
-/* One that is root for itself meets nobody; the next operation tells. */
+/* An operation whose root is alone needs no other rank; the next operation shows it. */
 static void run_other_roots(struct rank *rank)
 {
 	int32_t value = 1, result;
@@ -507,7 +508,7 @@ START_TEST(other_roots)
 }
 END_TEST
 
-/* Rank 0's SEND goes on though it always comes last, and so never waits. */
+/* Rank 0's SEND advances although rank 0 always comes last, and so never waits. */
 static void run_last(struct rank *rank)
 {
 	size_t bytes = 8 * LONG * sizeof(int32_t);
@@ -544,7 +545,7 @@ START_TEST(sends_beside)
 }
 END_TEST
 
-/* One that does not come until the others have given up is named. */
+/* A rank that does not come until the others have given up is named. */
 static void run_late(struct rank *rank)
 {
 	enum { LATE_MS = 200 };
@@ -560,11 +561,11 @@ static void run_late(struct rank *rank)
 	expect(rank, frl_barrier(rank->comm) == 0);
 	if (rank->number != 2)
 		expect(rank, frl_start(rank->comm, &c, &request) == 0);
-	/* Only now may anybody give up: however late one comes here, the others do not mind. */
+	/* Only now may a rank give up: however late this one is, the others do not fail. */
 	job_meet(rank->job);
 	if (rank->number == 2) {
 		job_meet(rank->job);
-		/* Until it hears of their failure it may complete what they have given it. */
+		/* Until it gets their failure it may complete with the data that they have sent. */
 		expect(rank, frl_run(rank->comm, &c) < 0 || frl_run(rank->comm, &c) < 0);
 		return;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * All-reduce in shared memory where each rank reduces all of it out of what lies where the others
- * have it: which ranks do so, and that all types, operations, lengths and addresses give the bits
- * that plain C gives in the ranks' order. Of short ones each rank says for itself where it lies.
+ * All-reduce in shared memory where each rank reduces the whole vector out of the others' memory:
+ * which ranks do so, and that all types, operations, lengths and addresses give the bits that plain
+ * C gives in the ranks' order. For short vectors each rank reports where its own lies.
  */
 #include <check.h>
 #include <errno.h>
@@ -42,13 +42,13 @@ static bool was_flat(const struct rank *rank)
 	return last_of(rank)->is_flat;
 }
 
-/* Others have read it where it was. */
+/* Others have read it in place. */
 static bool was_left(const struct rank *rank)
 {
 	return !last_of(rank)->is_long && last_of(rank)->peer[rank->number].send;
 }
 
-/* Memory that others can read where it is. */
+/* Memory that others can read in place. */
 static void *alloc_shared(size_t bytes)
 {
 	void *memory = frl_mem_alloc(bytes);
@@ -68,7 +68,7 @@ static void *alloc_plain(size_t bytes)
 	return memory;
 }
 
-/* All ranks' elements, which are other ones each; `send` may be `recv`. */
+/* All ranks' elements, which differ; `send` may be `recv`. */
 static void sum_up(struct rank *rank, int32_t *send, int32_t *recv, size_t bytes)
 {
 	size_t count = bytes / sizeof(int32_t);
@@ -81,7 +81,7 @@ static void sum_up(struct rank *rank, int32_t *send, int32_t *recv, size_t bytes
 		expect(rank, recv[i] == (int32_t)i * rank->ranks * (rank->ranks + 1) / 2);
 }
 
-/* What plain C makes of the inputs of all ranks. */
+/* The result of plain C for the inputs of all ranks. */
 static void reduce_plainly(const struct rank *rank, const struct frl_collective *c, uint8_t *sum)
 {
 	enum frl_op op = c->op == FRL_AVG ? FRL_SUM : c->op;
@@ -155,8 +155,8 @@ static void run_bits(struct rank *rank)
 		c.op = FRL_AVG;
 		check_bits(rank, memory, c, 64);
 	}
-	/* Past the caches with a last line that is not whole; to addresses in the middle of a line,
-	 * and in the middle of an element. */
+	/* Non-temporal stores with a partial last line; to addresses in the middle of a line, and
+	 * in the middle of an element. */
 	if (rank->ranks == 2)
 		for (size_t i = 0; i < 3; i++)
 			check_bits(rank, memory,
@@ -175,7 +175,7 @@ START_RANGE_TEST(bits, 2, 5)
 }
 END_TEST
 
-/* All do, or none: one whose elements lie in plain memory, or where the result goes, decides. */
+/* All do, or none: one rank whose elements, or whose result, lie in plain memory decides. */
 static void run_decision(struct rank *rank)
 {
 	int32_t *send = alloc_shared(LONGEST), *recv = alloc_shared(LONGEST);
@@ -238,7 +238,7 @@ START_TEST(beyond)
 }
 END_TEST
 
-/* A rank whose process lacks the function, which it tells of: none goes that way. */
+/* A rank whose process lacks the function reports it: no rank uses it. */
 static void run_unlike(struct rank *rank)
 {
 	static _Atomic bool is_told;
@@ -280,7 +280,7 @@ START_TEST(unlike)
 }
 END_TEST
 
-/* Of short ones each rank leaves its elements where they are, or does not. */
+/* For short vectors each rank leaves its elements in place, or does not. */
 static void run_left(struct rank *rank)
 {
 	int32_t *shared = alloc_shared(SHORT), *recv = alloc_shared(SHORT);
@@ -291,7 +291,7 @@ static void run_left(struct rank *rank)
 		int32_t *send = is_odd && how == 1 ? plain : shared;
 		int32_t *to = is_odd && how == 2 ? shared : recv;
 
-		/* Where ranks share processors, none does. */
+		/* If ranks share processors, none does. */
 		rank->comm->tuner.oversubscription = is_odd && how == 3 ? 2 : 1;
 		for (int i = 0; i < (how == 2 ? 1 : SETTLED); i++)
 			sum_up(rank, send, to, SHORT);
@@ -319,8 +319,8 @@ static struct frl_collective sum_of(const void *send, void *recv, size_t bytes)
 		.dtype = FRL_UINT8 };
 }
 
-/* Rank 1 says of where its elements lie what is not so, before rank 0 looks: short ones that it
- * left there, and long ones. */
+/* Rank 1 sends false information about the place of its elements before rank 0 reads it: for short
+ * vectors that it left there, and for long ones. */
 static void run_false_place(struct rank *rank)
 {
 	static _Atomic bool is_told;
@@ -333,7 +333,7 @@ static void run_false_place(struct rank *rank)
 	struct frl_request *request;
 
 	rank->comm->tuner.oversubscription = 1;
-	/* From the second on they are left; nobody has mapped them by then. */
+	/* From the second use on they are left in place; nobody has mapped them by then. */
 	if (!is_long)
 		expect(rank, frl_run(rank->comm, &c) == 0);
 	if (rank->number == 1) {
@@ -364,7 +364,7 @@ START_LOOP_TEST(false_places, 8)
 }
 END_TEST
 
-/* Rank 0 may not open what rank 1 has left any more, or it is not there: rank 1 copies it. */
+/* Rank 0 may no longer open the memory of rank 1, or it is not there: rank 1 copies it. */
 static void run_no_access(struct rank *rank)
 {
 	static _Atomic bool is_told;
@@ -401,7 +401,8 @@ START_TEST(no_access)
 }
 END_TEST
 
-/* Many in turn, and such as are used once, are copied: nobody maps them again and again. */
+/* Buffers that take turns, and buffers that are used once, are copied: nobody maps them again and
+ * again. */
 static void run_in_turn(struct rank *rank)
 {
 	_Atomic uint64_t *changed = &rank->comm->shm->page->exports_changed;
@@ -447,7 +448,7 @@ static void limit_files(struct rank *rank, rlim_t most, struct rlimit *ret_befor
 	expect(rank, frl_barrier(rank->comm) == 0);
 }
 
-/* Ranks that may open nothing more cannot map what others left: these copy it. */
+/* Ranks that may open no more descriptors cannot map the others' memory: these copy it. */
 static void run_out_of_files(struct rank *rank)
 {
 	int32_t *send = alloc_shared(SHORT), *recv = alloc_shared(SHORT),
@@ -462,7 +463,7 @@ static void run_out_of_files(struct rank *rank)
 		bool is_plain = rank->number == 1 && i % 2;
 
 		frl_fail(-EINVAL, "before");
-		/* Twice: one may have taken the other's place among those that are remembered. */
+		/* Twice: one may have replaced the other among the remembered ones. */
 		for (int k = 0; k < 2; k++)
 			sum_up(rank, is_plain ? plain : send, recv, SHORT);
 		expect(rank, strcmp(frl_last_error(), "before") == 0);
@@ -491,8 +492,8 @@ START_TEST(out_of_files)
 }
 END_TEST
 
-/* Rank 0 never calls the library again: what it would read is not complete, and that is said. When
- * it comes rank 1's elements are gone, which it sees even where it is not told. */
+/* Rank 0 never calls the library again: the data that it would read is incomplete, and that is
+ * reported. When it comes rank 1's elements are gone, which it detects even without a report. */
 struct unread {
 	int uses; /* of the buffer before: with one nobody has mapped it */
 };
@@ -543,7 +544,7 @@ START_LOOP_TEST(unread, 4)
 }
 END_TEST
 
-/* The next operation may overwrite what was sent: others have read it by then. */
+/* The next operation may overwrite the sent data: others have read it by then. */
 static void run_overwritten(struct rank *rank)
 {
 	size_t count = (size_t) * (const int *)rank->job->arg / sizeof(int32_t);

@@ -104,7 +104,8 @@ START_TEST(test_forced)
 	ck_assert_int_eq(choose("allreduce=tree,ring", &job), FRL_ALGO_TREE);
 	ck_assert_int_eq(choose("ring,allreduce=tree", &job), FRL_ALGO_TREE);
 	ck_assert_int_eq(choose("ring,broadcast=tree", &job), FRL_ALGO_RING);
-	/* One for all goes where it can; one for this collective has to. */
+	/* A setting for all collectives applies where the algorithm can; one for this collective
+	 * must. */
 	ck_assert_int_ne(choose("bruck", &job), FRL_ALGO_BRUCK);
 	ck_assert_int_eq(tuner_init(&tuner, "allreduce=bruck", SEGMENT), 0);
 	ck_assert_int_eq(tuner_choose(&tuner, &job, &algo, &segment), -ENOTSUP);
@@ -182,7 +183,7 @@ START_TEST(test_measured)
 }
 END_TEST
 
-/* The slower what is between hosts, the fewer bytes shall go there. */
+/* The slower the links between hosts, the fewer bytes must use them. */
 START_TEST(test_hosts)
 {
 	struct plan_job job = job_of(FRL_ALLREDUCE, 32, 8, 4000000);
@@ -205,7 +206,7 @@ START_TEST(test_hosts)
 	ck_assert_int_eq(algo, FRL_ALGO_HIERARCHICAL);
 	ck_assert(tuner_time_ns(&tuner, FRL_ALGO_RING, &job) >
 		3 * tuner_time_ns(&tuner, FRL_ALGO_HIERARCHICAL, &job));
-	/* Links that are all alike: no reason for it, nor much against it. */
+	/* Equal links: no reason for it, and not much against it. */
 	tuner_set_costs(&tuner, &even, TUNER_MEASURED);
 	ck_assert(tuner_time_ns(&tuner, FRL_ALGO_RING, &job) <
 		1.5 * tuner_time_ns(&tuner, FRL_ALGO_HIERARCHICAL, &job));
@@ -213,7 +214,7 @@ START_TEST(test_hosts)
 }
 END_TEST
 
-/* Through rings what large messages bring to be reduced is passed over once more. */
+/* Through rings, operands of large messages are read once more. */
 START_TEST(test_staged)
 {
 	struct plan_job job = job_of(FRL_ALLREDUCE, 8, 8, 1000000);
@@ -291,7 +292,7 @@ START_TEST(test_explain)
 }
 END_TEST
 
-/* Whether ranks have processors of their own does not depend on the order that they are in. */
+/* Whether ranks have processors of their own does not depend on their order. */
 START_TEST(test_oversubscription)
 {
 	static const struct {
@@ -307,7 +308,7 @@ START_TEST(test_oversubscription)
 		{ 1, 4, { { 0, 0, 1 }, { 0, 1, 1 }, { 0, 2, 1 }, { 0, 3, 1 } } },
 		{ 2, 4, { { 0, 0, 1 }, { 0, 0, 1 }, { 0, 1, 1 }, { 0, 1, 1 } } },
 		{ 2, 4, { { 0, 0, 1 }, { 0, 1, 1 }, { 0, 0, 1 }, { 0, 1, 1 } } },
-		/* Of hosts the one where there are most. */
+		/* The host with the most ranks counts. */
 		{ 1, 4, { { 0, 0, 2 }, { 1, 0, 2 }, { 0, 0, 2 }, { 1, 0, 2 } } },
 		{ 3, 4, { { 0, 0, 1 }, { 1, 0, 1 }, { 1, 0, 1 }, { 1, 0, 1 } } },
 		{ 1.5, 3, { { 0, 4, 1 }, { 0, 4, 2 }, { 0, 4, 1 } } },
