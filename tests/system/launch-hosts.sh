@@ -136,7 +136,7 @@ test_private() {
 	place=$(on "$a" "$launch_peer" place) || fail "no place"
 	refuses private-place "place is of another .*unreachable from this one .$b" \
 		'listen_address' -- "${on_b[@]}" "$launch_peer" host "$place"
-	# Where it was made it is good all the same.
+	# On the host that made it the id is valid all the same.
 	finds "" on "$a"
 	on "$a" "$launch_peer" join 0 1 <"$temp/id" >"$temp/alone" 2>&1 ||
 		fail "an id is not good at home: $(cat "$temp/alone")"
