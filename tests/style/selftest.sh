@@ -219,7 +219,8 @@ picture_of() {
 	new_tree
 	mkdir -p "$tree/tests/style" "$tree/docs/design"
 	echo "$1" >"$tree/tests/style/layers.txt"
-	echo '<svg xmlns="http://www.w3.org/2000/svg"><g class="node"><title>lib/base/</title></g></svg>' \
+	printf '%s' '<svg xmlns="http://www.w3.org/2000/svg">' \
+		'<g class="node"><title>lib/base/</title></g></svg>' \
 		>"$tree/docs/design/layers.svg"
 }
 picture_of 'lib/base/: lib/base/'
