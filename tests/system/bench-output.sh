@@ -227,7 +227,7 @@ test_plot() {
 	refuses compare-strange 'result 1: an operation' -- \
 		"$bench" --compare "$temp/strange.json" --plot "$temp/none.png"
 	echo '{"schema": 77, "results": []}' >"$temp/strange.json"
-	refuses compare-schema 'not what --json' -- \
+	refuses compare-schema 'not a JSON file of this version' -- \
 		"$bench" --compare "$temp/strange.json" --plot "$temp/none.png"
 	refuses plot-nothing 'nothing to plot' -- \
 		"$bench" -n 2 --op barrier --iters 2 --plot "$temp/none.png"
@@ -235,7 +235,7 @@ test_plot() {
 }
 
 test_options() {
-	refuses op "--op 'broadcats': there is allreduce, .*sendrecv, and all" -- \
+	refuses op "--op 'broadcats': use allreduce, .*sendrecv, or all" -- \
 		"$bench" -n 2 --op allreduce,broadcats
 	refuses dtype "--dtype 'int9'" 'float8_e5m2' -- "$bench" -n 2 --dtype int9
 	refuses redop "--redop ''" 'premul_sum' -- "$bench" -n 2 --redop sum,
@@ -252,7 +252,7 @@ test_options() {
 		"$bench" -n 2 --port net_af_packet0,iface=e0 --ip 10.1.1.1/24
 	refuses ips '2 --port and 1 --ip' -- "$bench" -n 1 --port net_af_packet0,iface=e0 \
 		--ip 10.1.1.1/24 --port net_af_packet1,iface=e1
-	refuses both 'leased from a --fabric' -- "$bench" -n 1 --fabric blue \
+	refuses both 'exclude each other' -- "$bench" -n 1 --fabric blue \
 		--port net_af_packet0,iface=e0 --ip 10.1.1.1/24
 	refuses one 'uses one port' -- "$pingpong" --listen a --fabric blue --fabric red
 	refuses places 'needs a place for each message' -- "$pingpong" --local --verify --places 2

@@ -47,7 +47,7 @@ static int find_launch(struct job_options *options)
 		return 0;
 	if (rc == -ENOENT)
 		return usage_error(
-			"-n (number of local ranks) is missing, and %s", frl_last_error());
+			"-n is missing, which starts ranks here, and %s", frl_last_error());
 	if (rc) {
 		say_failure(rc, "cannot find out which rank this is");
 		return EXIT_USAGE;
@@ -78,7 +78,7 @@ int job_options_finish(struct job_options *options)
 			return rc;
 	}
 	if (!options->ranks)
-		return usage_error("-n (number of ranks) is missing");
+		return usage_error("-n is missing: give the number of ranks");
 	if (options->ranks > MAX_RANKS)
 		return usage_error(
 			"%d ranks: this program has at most %d", options->ranks, MAX_RANKS);
