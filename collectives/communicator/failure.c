@@ -411,8 +411,8 @@ int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *
 		describe(here, sizeof(here), mine, true);
 	}
 	return comm_fail(comm, -EPROTO,
-		"rank %d runs %s where rank %d runs %s: all ranks must start the same operations "
-		"in the same order with the same arguments; there it is %s, here %s",
+		"rank %d runs %s where rank %d runs %s (there %s, here %s): all ranks must start "
+		"the same operations in the same order",
 		peer, a ? a : "?", comm->rank, b ? b : "?", there, here);
 }
 
@@ -449,6 +449,6 @@ int comm_fail_transfer(struct frl_comm *comm, int peer, enum transfer_way way,
 			mine->index, theirs->number, mine->number);
 	return comm_fail(comm, -EPROTO,
 		"rank %d sends a message of %s to rank %d, which waits for one of %s (%s): both "
-		"ends must give the same length, type and wire type, in the same order",
+		"ends need the same length, type, wire type and order",
 		sends ? comm->rank : peer, out, sends ? peer : comm->rank, in, where);
 }

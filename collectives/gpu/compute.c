@@ -301,8 +301,8 @@ bool computes_are_still(struct frl_request *request)
 		return false;
 	if (comm->still_by_ns != TIMED_OUT)
 		frl_log(FRL_LOG_ERROR,
-			"communicator, rank %d: a GPU has not finished its work within %d s of "
-			"the failure: it may still write to buffers that are returned now",
+			"communicator, rank %d: a GPU was still working %d s after the failure, "
+			"and may write to buffers that are returned now",
 			comm->rank, STILL_MS / 1000);
 	comm->still_by_ns = TIMED_OUT;
 	return true;

@@ -242,7 +242,7 @@ int channels_repeat_mail(struct frl_comm *comm, uint64_t now_ns)
 		if (++channel->mails_unanswered == REPEATS_WARNED)
 			frl_log(FRL_LOG_WARNING,
 				"communicator, rank %d: rank %d has not connected for %d s: it has "
-				"not started the operation yet, or mail to it is lost",
+				"not started the operation, or mail to it is lost",
 				comm->rank, channel->peer->rank,
 				REPEAT_MS * ((1 << REPEATS_WARNED) - 1) / 1000);
 	}

@@ -57,7 +57,7 @@ static int restart(struct channel *channel, uint32_t epoch)
 	if (epoch == 0)
 		return fail_at_end(channel,
 			comm->rails[channel->rail].is_lost ? "the device has failed"
-							   : "so the other end says");
+							   : "as the other end reports");
 	/*
 	 * After stop(), all completions are in the completion queue. They have been polled when the
 	 * queue has been found empty twice: the first time may be a poll that is running now.

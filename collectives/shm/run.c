@@ -108,8 +108,7 @@ static int fail_different(struct shm *shm, uint32_t rank, const struct shm_opera
 		return comm_fail_mismatch(shm->comm, (int)rank, theirs, mine);
 	return comm_fail(shm->comm, -EPROTO,
 		"ranks %u and %u have started different operations before %s #%" PRIu32
-		": all ranks must start the same operations in the same order with the same "
-		"arguments",
+		": all ranks must start the same operations in the same order",
 		shm->me, rank, frl_coll_name((enum frl_coll)mine->coll), mine->number);
 }
 

@@ -97,10 +97,10 @@ const char *memfd_strerror(int err)
 {
 	switch (abs(err)) {
 	case EFBIG:
-		return "shared memory counts as a file, and files are limited to less "
-		       "(RLIMIT_FSIZE): raise the limit with ulimit -f";
+		return "shared memory exceeds the limit for files (RLIMIT_FSIZE): raise it with "
+		       "ulimit -f";
 	case ENOMEM:
-		return "no memory is left: end other processes or ask for less; with "
+		return "no memory is left: end other processes, or use less; with "
 		       "vm.overcommit_memory=2 see also vm.overcommit_ratio";
 	default: return frl_strerror(err);
 	}

@@ -332,8 +332,7 @@ static int refuse(int err)
 	case ENOSYS: return frl_fail(-ENOTSUP, "the kernel is built without userfaultfd(2)");
 	case EINVAL:
 		return frl_fail(-ENOTSUP,
-			"the kernel's userfaultfd(2) is too old: Linux 5.11 is "
-			"the first that will do");
+			"the kernel's userfaultfd(2) is too old: Linux 5.11 or later is needed");
 	case EMFILE:
 	case ENFILE:
 	case ENOMEM: return frl_fail(-err, "cannot open a userfaultfd: %s", frl_strerror(err));
@@ -357,8 +356,7 @@ static int open_userfaultfd(void)
 	if (!err && (api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
 		return fd;
 	close(fd);
-	return frl_fail(-ENOTSUP,
-		"the kernel's userfaultfd(2) does not tell of unmapped memory%s%s",
+	return frl_fail(-ENOTSUP, "the kernel's userfaultfd(2) does not report unmapped memory%s%s",
 		err ? ": " : " on this kind of processor", err ? frl_strerror(err) : "");
 }
 
