@@ -524,7 +524,7 @@ START_TEST(driver_is_older)
 {
 	fake->set_version(12040);
 	gpu = hold(0);
-	is_refused(gpu_queue_new(gpu, &queue), -ENOTSUP, "this one is of CUDA 12.4");
+	is_refused(gpu_queue_new(gpu, &queue), -ENOTSUP, "not 12.4");
 	gpu_release(gpu);
 }
 END_TEST

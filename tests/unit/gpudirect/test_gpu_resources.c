@@ -387,8 +387,8 @@ START_TEST(what_cannot_be_mapped)
 {
 	struct gpu *gpu = hold(0);
 
-	is_refused(gpu_host_map(gpu, memory, 0), -EINVAL, "no range");
-	is_refused(gpu_host_map(gpu, memory, SIZE_MAX), -EINVAL, "no range");
+	is_refused(gpu_host_map(gpu, memory, 0), -EINVAL, "not a valid range");
+	is_refused(gpu_host_map(gpu, memory, SIZE_MAX), -EINVAL, "not a valid range");
 	fake->set_host_limit(4 * PAGE);
 	is_ok(gpu_host_map(gpu, memory, 2 * PAGE));
 	is_refused(gpu_host_map(gpu, memory, 8 * PAGE), -ENOMEM, "24576 bytes");
