@@ -138,12 +138,12 @@ fabric=tagged
 meet pod-tagged "$pod" "$b"
 rm "$temp/$pod.sock"
 
-fabric=kernels refuses kernels 'the kernel itself has 10.9.1.1' -- bash -c "
+fabric=kernels refuses kernels 'address 10.9.1.1 belongs to this host' -- bash -c "
 	$(declare -f as_user)
 	temp='$temp' user='$user' event_limit='$event_limit' fabric=kernels
 	as_user '$a' '$temp/bin/ferrule-pingpong' --listen none --wait 5"
 # The same without a lease.
-refuses own-kernels 'the kernel itself has 10.9.1.1' -- env FRL_CONTROL=off \
+refuses own-kernels 'address 10.9.1.1 belongs to this host' -- env FRL_CONTROL=off \
 	ip netns exec "$a" "$pingpong" --server --port packet:e0 --ip 10.9.1.1/24 --wait 5
 
 # ---- a hostile process of the same user, while others work
