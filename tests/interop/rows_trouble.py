@@ -18,7 +18,7 @@ TIMEOUT = {"FRL_COLL_TIMEOUT_S": "60"}
 ADVICE = {
     "no permission": ("no permission to open", "/dev/infiniband/uverbs*", "group", "udev"),
     "no files": ("there is no /dev/infiniband/uverbs0", "--device=/dev/infiniband"),
-    "no provider": ("libibverbs does not know rxe0", "ibverbs-providers"),
+    "no provider": ("libibverbs does not support rxe0", "ibverbs-providers"),
     "no memory lock": ("cannot register", "64 KiB may be locked (ulimit -l)",
                        "limits.d", "LimitMEMLOCK"),
     "no such device": ("there is no RDMA device 'mlx5_0', but rxe", ),

@@ -60,7 +60,7 @@ off 'off.*OPTIONAL_RECV_COMPLETION=0' NCCL_NET_OPTIONAL_RECV_COMPLETION=0
 rows NCCL_PAT_ENABLE=0 -- --expect unpack=1 "$plugin" unpack-properties
 off 'off.*FERRULE_GPU=0' FERRULE_GPU=0
 off 'off.*FRL_GPU_TIER=off' FRL_GPU_TIER=off
-off 'off.*GPU 0 does not reach memory of the host' FAKE_CUDA_ATTRIBUTES=99=0
+off 'off.*GPU 0 cannot access host memory' FAKE_CUDA_ATTRIBUTES=99=0
 off 'off.*no GPU' FAKE_CUDA_DEVICES=0
 player=$harness_verbs off 'off.*is an RDMA NIC' FERRULE_DEVICES=verbs
 
