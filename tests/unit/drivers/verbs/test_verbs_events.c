@@ -96,7 +96,7 @@ static const struct {
 } qp_events[] = {
 	{ IBV_EVENT_QP_FATAL, FRL_EVENT_QP_FATAL, "dmesg" },
 	{ IBV_EVENT_QP_REQ_ERR, FRL_EVENT_QP_REQ_ERR, "invalid" },
-	{ IBV_EVENT_QP_ACCESS_ERR, FRL_EVENT_QP_ACCESS_ERR, "no right" },
+	{ IBV_EVENT_QP_ACCESS_ERR, FRL_EVENT_QP_ACCESS_ERR, "without permission" },
 	{ IBV_EVENT_COMM_EST, FRL_EVENT_COMM_EST, NULL },
 	{ IBV_EVENT_SQ_DRAINED, FRL_EVENT_SQ_DRAINED, NULL },
 	{ IBV_EVENT_QP_LAST_WQE_REACHED, FRL_EVENT_QP_LAST_WQE_REACHED, NULL },
@@ -159,7 +159,7 @@ START_TEST(gid_change)
 	verbs_setup(&defaults);
 	fake_verbs_gid_set(&gid, "10.0.0.3", IBV_GID_TYPE_ROCE_V2);
 	fake_verbs_change_gid("one", 1, 3, &gid);
-	wait_for_log("10.0.0.1 is gone");
+	wait_for_log("10.0.0.1 was removed");
 }
 END_TEST
 
@@ -184,7 +184,7 @@ START_TEST(gid_moves)
 	verbs_setup(&defaults);
 	verbs_ok(frl_qp_modify(one->qp, &reset, FRL_QP_STATE));
 	fake_verbs_change_gid("one", 1, 3, &gone);
-	wait_for_log("10.0.0.1 is gone");
+	wait_for_log("10.0.0.1 was removed");
 	verbs_refused(path_from(one, &ah), -EINVAL, "ip addr add");
 	verbs_refused(verbs_connect(one, two, &defaults), -EINVAL, "ip addr add");
 	verbs_ok(frl_qp_modify(one->qp, &reset, FRL_QP_STATE));
@@ -193,12 +193,12 @@ START_TEST(gid_moves)
 	fake_verbs_change_gid("one", 1, 3, &gid);
 	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
 	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
-	ck_assert_str_eq(verbs_logged("is gone"), "");
+	ck_assert_str_eq(verbs_logged("was removed"), "");
 	verbs_refused(path_from(one, &ah), -EINVAL, "ip addr add");
 	/* It comes back elsewhere. */
 	fake_verbs_gid_set(&gid, "10.0.0.1", IBV_GID_TYPE_ROCE_V2);
 	fake_verbs_change_gid("one", 1, 5, &gid);
-	wait_for_log("10.0.0.1 is back");
+	wait_for_log("10.0.0.1 is available again");
 	verbs_ok(path_from(one, &ah));
 	frl_ah_destroy(ah);
 	verbs_ok(verbs_connect(one, two, &defaults));
@@ -217,7 +217,7 @@ START_TEST(mtu_change)
 	fake_verbs_change_mtu("one", 1, IBV_MTU_512);
 	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
 	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
-	verbs_refused(verbs_connect(one, two, &defaults), -EINVAL, "more than the 512");
+	verbs_refused(verbs_connect(one, two, &defaults), -EINVAL, "exceeds the port's 512");
 	verbs_ok(frl_qp_modify(one->qp, &reset, FRL_QP_STATE));
 	fake_verbs_change_mtu("one", 1, IBV_MTU_4096);
 	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
