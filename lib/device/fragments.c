@@ -5,6 +5,8 @@
 #include "lib/base/error.h"
 #include "lib/device/soft.h"
 
+/* Fragments are payload in packet buffers that the processor reads. A port with caps.has_far has
+ * payload in GPU memory instead. */
 static int refuse_far(void)
 {
 	return frl_fail(-ENOTSUP,

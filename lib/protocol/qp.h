@@ -447,7 +447,7 @@ static inline bool qp_sends(const struct qp *qp)
 
 /* Returns when qp_on_deadline() must be called, or DEADLINE_NONE. */
 uint64_t qp_next_deadline(const struct qp *qp);
-/* The same, but a probe, which can be delayed, is not due before `least_ns`. */
+/* The same, with probes delayed to `least_ns` or later. Timeouts (ACK, RNR) are not delayed. */
 uint64_t qp_next_look(const struct qp *qp, uint64_t least_ns);
 void qp_on_deadline(struct qp *qp, uint64_t now_ns);
 
