@@ -67,6 +67,7 @@ static void refuse(struct program *p)
 	add(p, BPF_RET | BPF_K, 0, 0, 0);
 }
 
+/* Continues if the value matches, else refuses the frame. */
 static void refuse_unless(struct program *p, uint32_t value)
 {
 	add(p, BPF_JMP | BPF_JEQ | BPF_K, value, 1, 0);
