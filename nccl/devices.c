@@ -350,6 +350,8 @@ int net_make_vdevice(int *ret_dev, const int *devices, int n)
 
 /* ---- opening and closing */
 
+/* Closes the port, unless something still uses it. Then it stays open, perhaps without its cache or
+ * protection domain, which open_port() creates again. */
 static void close_port(struct net_port *port)
 {
 	int err = frl_mr_cache_destroy(port->cache);

@@ -348,6 +348,7 @@ static int arm(
 
 /* ---- requests */
 
+/* The receiver's requests: ANNOUNCEMENTS for ordinary receives, then one for each slot. */
 static struct slot *slot_of(struct comm *comm, const struct request *request)
 {
 	return &comm->unpack->slots[request - comm->receive.requests - ANNOUNCEMENTS];
