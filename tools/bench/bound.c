@@ -5,7 +5,8 @@
  * (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, chapters 3 and 4).
  *
  * SUM			k = n - 1 roundings, in any order.
- * AVG			one more for the division, and one for n in the type.
+ * AVG			three more: one for the division, and two for n, which is rounded to the
+ *			type, since 1 / (1 - u) < (1 + u)^2.
  * PROD			k = n - 1, of the product instead of the sum.
  * 16-bit wire types	n roundings to the wire type: n * u * sum |x_i| * (1 + n * u). MAX and
  *			MIN: one, because rounding keeps the order of numbers.
@@ -102,9 +103,11 @@ static void sum_up(
 	*ret_size = size;
 }
 
+/* Returns the bound for wire type SAME. */
 static long double plain_bound(const struct bench_values *v, long double size)
 {
-	/* Narrow types are rounded twice: to float32, then to the type. */
+	/* Narrow types are rounded twice: to float32, then to the type. The factor covers the first
+	 * rounding. */
 	long double u = ldexpl(1 + 0x1p-10L, -number_precision(v->dtype));
 	int roundings = v->ranks - 1 + (v->redop == FRL_AVG ? 3 : 0);
 
