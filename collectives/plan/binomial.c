@@ -54,8 +54,11 @@ static struct plan_range block_at(const struct binomial *t, enum plan_buffer at_
 	return plan_plus(t->b, t->held, (v - t->me) * t->spacing);
 }
 
-/* Exchanges the blocks of the numbers [v, end) with the rank with number `peer`, its parent or
- * child. Returns the last step; the other steps complete before it. */
+/*
+ * Sends the blocks of the numbers [v, end) to the rank with number `peer`, its parent or child, or
+ * receives them. All steps wait for `after`. Each receive also waits for the previous one, so the
+ * returned last receive completes last. Sends do not wait for each other.
+ */
 static uint32_t exchange(const struct binomial *t, enum plan_buffer at_root, bool sends,
 	uint32_t peer, uint32_t v, uint32_t end, uint32_t after)
 {
