@@ -237,6 +237,8 @@ void comm_take_report(struct frl_comm *comm, int rank, const uint8_t *bytes, siz
 	};
 }
 
+/* Asks the other ranks for their reports. Without memory for these, fails the communicator with a
+ * text that names no other rank. */
 static int send_questions(struct frl_comm *comm, uint64_t now_ns)
 {
 	uint8_t question[REPORT_QUESTION_SIZE];
