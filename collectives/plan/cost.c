@@ -63,14 +63,14 @@ static void follow_in_turn(struct count *c, double times, double bytes)
 	follow(c, has_hosts(c->job), is_large(bytes) ? times : 1, bytes, false);
 }
 
-/* Add the bytes that a rank sends on the longest path, and the average number and size of
- * messages. */
-static void send(struct count *c, bool is_far, double bytes)
+/* Adds bytes that are sent one after the other, within a host or between hosts (`is_far`). */
+static void add_path_bytes(struct count *c, bool is_far, double bytes)
 {
 	c->cost->path[is_far].bytes += bytes;
 }
 
-static void send_mean(struct count *c, double messages, double bytes_each)
+/* Adds messages that a rank sends on average. A large one counts twice, for its credit. */
+static void add_mean_messages(struct count *c, double messages, double bytes_each)
 {
 	c->cost->messages += messages * (is_large(bytes_each) ? LARGE_MESSAGES : 1);
 	c->cost->volume += messages * bytes_each;
@@ -80,8 +80,8 @@ static void send_mean(struct count *c, double messages, double bytes_each)
 static void rounds(struct count *c, bool is_far, double times, double bytes, bool is_ahead)
 {
 	follow(c, is_far, times, bytes, is_ahead);
-	send(c, is_far, times * bytes);
-	send_mean(c, times, bytes);
+	add_path_bytes(c, is_far, times * bytes);
+	add_mean_messages(c, times, bytes);
 }
 
 /* Returns whether ranks whose positions differ in the bit of `distance` are on different hosts. */
@@ -114,8 +114,8 @@ static void around(struct count *c, double times, double bytes, bool is_ahead)
 
 	follow(c, true, far, bytes, is_ahead);
 	follow(c, false, times - far, bytes, is_ahead);
-	send(c, has_hosts(c->job), times * bytes);
-	send_mean(c, times, bytes);
+	add_path_bytes(c, has_hosts(c->job), times * bytes);
+	add_mean_messages(c, times, bytes);
 }
 
 /* Adds a chain of `hops` ranks; the last segment comes after all others. */
@@ -126,7 +126,7 @@ static void chain(struct count *c, bool is_far, double hops, double stages)
 	if (segment > c->bytes)
 		segment = c->bytes;
 	follow(c, is_far, hops, segment, true);
-	send(c, is_far, c->bytes + (stages - 1) * segment);
+	add_path_bytes(c, is_far, c->bytes + (stages - 1) * segment);
 }
 
 static void count_ring(struct count *c)
@@ -151,7 +151,7 @@ static void count_ring(struct count *c)
 		break;
 	default:
 		chain(c, has_hosts(c->job), c->n - 1, c->n - 1);
-		send_mean(c, (c->n - 1) / c->n, c->bytes);
+		add_mean_messages(c, (c->n - 1) / c->n, c->bytes);
 		c->cost->reduced = c->bytes;
 		return;
 	}
@@ -179,7 +179,7 @@ static void exchange(struct count *c, uint32_t n, double all)
 		bool is_far = is_far_at(c->job, distance);
 
 		rounds(c, is_far, 1, bytes, false);
-		send(c, is_far, (stretch - 1) * bytes);
+		add_path_bytes(c, is_far, (stretch - 1) * bytes);
 	}
 }
 
@@ -197,8 +197,8 @@ static void count_halving(struct count *c)
 	c->cost->reduced = (n - 1.0) / n * c->bytes;
 	if (!plan_is_power_of_two((uint32_t)c->job->ranks)) {
 		follow(c, has_hosts(c->job), 2, c->bytes, false);
-		send(c, has_hosts(c->job), 2 * c->bytes);
-		send_mean(c, 2 * (c->n - n) / c->n, c->bytes);
+		add_path_bytes(c, has_hosts(c->job), 2 * c->bytes);
+		add_mean_messages(c, 2 * (c->n - n) / c->n, c->bytes);
 		c->cost->reduced += c->bytes;
 	}
 }
@@ -213,8 +213,8 @@ static void count_binomial(struct count *c)
 
 	c->cost->reduced = c->bytes;
 	follow(c, is_far, levels, c->n / 2 * c->bytes, false);
-	send(c, is_far, (c->n - 1) * c->bytes + c->n / 2 * c->bytes);
-	send_mean(c, (c->n - 1) / c->n, levels / 2 * c->bytes);
+	add_path_bytes(c, is_far, (c->n - 1) * c->bytes + c->n / 2 * c->bytes);
+	add_mean_messages(c, (c->n - 1) / c->n, levels / 2 * c->bytes);
 }
 
 static void count_tree(struct count *c)
@@ -239,9 +239,9 @@ static void count_tree(struct count *c)
 	/* Partial sums have two slots, and the second child waits for the first. */
 	if (c->job->coll == FRL_REDUCE && half > segment)
 		c->cost->path[is_far].waits += levels;
-	send(c, is_far, most + 2 * ways * (levels - 1) * segment);
+	add_path_bytes(c, is_far, most + 2 * ways * (levels - 1) * segment);
 	c->cost->path[is_far].more = ways * levels;
-	send_mean(c, 2 * ways * (c->n - 1) / c->n, half);
+	add_mean_messages(c, 2 * ways * (c->n - 1) / c->n, half);
 	c->cost->reduced = c->bytes;
 }
 
@@ -251,9 +251,9 @@ static void count_tree(struct count *c)
 static void at_once(struct count *c, double bytes, bool has_root)
 {
 	follow(c, has_hosts(c->job), 1, bytes, false);
-	send(c, has_hosts(c->job), (c->n - 1) * bytes);
+	add_path_bytes(c, has_hosts(c->job), (c->n - 1) * bytes);
 	c->cost->path[has_hosts(c->job)].more += c->n - 2;
-	send_mean(c, (c->n - 1) / (has_root ? c->n : 1), bytes);
+	add_mean_messages(c, (c->n - 1) / (has_root ? c->n : 1), bytes);
 }
 
 /* Returns whether contributions are received in turn; small or encoded ones are received side by
@@ -313,8 +313,8 @@ static void count_pairwise(struct count *c)
 		follow_in_turn(c, c->n - 1, c->bytes);
 	else /* two rounds overlap */
 		follow(c, has_hosts(c->job), c->n / 2, c->bytes, false);
-	send(c, has_hosts(c->job), (c->n - 1) * c->bytes);
-	send_mean(c, c->n - 1, c->bytes);
+	add_path_bytes(c, has_hosts(c->job), (c->n - 1) * c->bytes);
+	add_mean_messages(c, c->n - 1, c->bytes);
 	c->cost->reduced = (c->job->coll == FRL_REDUCE_SCATTER ? c->n - 1 : 1) * c->bytes;
 }
 
@@ -335,7 +335,7 @@ static void count_bruck(struct count *c)
 			/* The round waits for the whole previous round. */
 			if (held > 1 && is_large(sent)) {
 				c->cost->path[is_far].waits++;
-				send(c, is_far, (bruck_stretch - 1) * sent);
+				add_path_bytes(c, is_far, (bruck_stretch - 1) * sent);
 			}
 		}
 		c->cost->reduced = bytes;
@@ -392,7 +392,7 @@ static void count_hosts(struct count *c)
 		/* A leader sends all data twice: to the next leader and within its host. */
 		chain(c, true, hosts - 1, hosts - 1);
 		chain(c, false, local - 1, local - 1);
-		send_mean(c, (c->n - 1) / c->n, bytes);
+		add_mean_messages(c, (c->n - 1) / c->n, bytes);
 		c->cost->reduced = bytes;
 		return;
 	}
