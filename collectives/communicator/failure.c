@@ -53,7 +53,9 @@ void comm_give_up_job(const struct frl_comm *comm, const char *why)
 		comm->bootstrap->abort(comm->bootstrap->ctx, why);
 }
 
-static int fail(struct frl_comm *comm, int err, bool sends, const char *format, va_list args)
+/* Fails the communicator. `notifies`: reports the failure to the other ranks and aborts the job,
+ * except while the communicator is being destroyed. */
+static int fail(struct frl_comm *comm, int err, bool notifies, const char *format, va_list args)
 {
 	if (comm->error)
 		return comm_error(comm);
@@ -61,7 +63,7 @@ static int fail(struct frl_comm *comm, int err, bool sends, const char *format, 
 	comm->error = err < 0 ? err : -err;
 	if (!comm->draining)
 		frl_log(FRL_LOG_ERROR, "communicator, rank %d: %s", comm->rank, comm->error_text);
-	if (!comm->draining && sends && comm->ranks > 1) {
+	if (!comm->draining && notifies && comm->ranks > 1) {
 		comm_send_failure(comm, comm->error, comm->error_text);
 		comm_give_up_job(comm, comm->error_text);
 	}
