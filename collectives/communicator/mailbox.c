@@ -47,7 +47,7 @@ struct mailbox {
 
 /* ---- lists */
 
-static void list_init_mails(struct mail_list *list)
+static void init_mail_list(struct mail_list *list)
 {
 	memset(list, 0, sizeof(*list));
 	list->end = &list->first;
@@ -284,8 +284,8 @@ int mailbox_create(struct frl_bootstrap *bootstrap, struct mailbox **ret_mailbox
 	mailbox->bootstrap = bootstrap;
 	mailbox->users = 1;
 	pthread_mutex_init(&mailbox->mutex, NULL);
-	list_init_mails(&mailbox->kept_failures);
-	list_init_mails(&mailbox->kept);
+	init_mail_list(&mailbox->kept_failures);
+	init_mail_list(&mailbox->kept);
 	if (bootstrap->set_receiver)
 		bootstrap->set_receiver(bootstrap->ctx, receive, mailbox);
 	*ret_mailbox = mailbox;
@@ -325,7 +325,7 @@ static void hand_over(
 {
 	struct mail *mail = kept->first;
 
-	list_init_mails(kept);
+	init_mail_list(kept);
 	while (mail) {
 		struct mail *next = mail->next;
 
@@ -341,7 +341,7 @@ static void hand_over(
 
 void mailbox_add(struct mailbox *mailbox, struct inbox *inbox)
 {
-	list_init_mails(&inbox->mails);
+	init_mail_list(&inbox->mails);
 	atomic_store(&inbox->note.coll, FRL_COLLS);
 	atomic_store(&inbox->note.awaited, -1);
 	pthread_mutex_lock(&mailbox->mutex);
@@ -383,7 +383,7 @@ struct mail *mailbox_take(struct mailbox *mailbox, struct inbox *inbox)
 	pthread_mutex_lock(&mailbox->mutex);
 	atomic_store_explicit(&inbox->is_waiting, false, memory_order_relaxed);
 	first = inbox->mails.first;
-	list_init_mails(&inbox->mails);
+	init_mail_list(&inbox->mails);
 	pthread_mutex_unlock(&mailbox->mutex);
 	return first;
 }
