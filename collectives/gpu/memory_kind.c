@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The memory kind of an operation's buffers. A process without CUDA is asked nothing more. With
+ * The memory kind of an operation's buffers. In a process without CUDA they are host memory. With
  * CUDA, the driver is asked about every buffer, since an address may have become GPU memory.
  */
 #include <errno.h>
@@ -19,7 +19,8 @@
 
 static const char *const names[] = { [PLAN_SEND] = "send", [PLAN_RECV] = "receive" };
 
-static int look_at(const struct frl_collective *c, enum plan_buffer buffer, const void *addr,
+/* Finds the kind of one buffer's memory. Fails with -ENOTSUP for managed memory. */
+static int find_kind(const struct frl_collective *c, enum plan_buffer buffer, const void *addr,
 	size_t bytes, struct gpu_memory *ret_memory)
 {
 	char why[ERROR_TEXT];
@@ -97,7 +98,7 @@ static int find_buffers(struct memory_kinds *kinds, struct frl_comm *comm,
 
 		if (operation->bytes[i] == 0)
 			continue;
-		err = look_at(c, buffer, addrs[i], operation->bytes[i], &memory[i]);
+		err = find_kind(c, buffer, addrs[i], operation->bytes[i], &memory[i]);
 		if (err)
 			return err;
 		kinds->on_gpu[i] = memory[i].kind != GPU_MEMORY_HOST;
