@@ -151,7 +151,7 @@ static_assert((int)WIRE_MAX_HEADERS + FRL_MAX_INLINE <= PORT_HEADER_ROOM, "inlin
 static_assert((int)FRL_MAX_SGE <= PORT_MAX_PIECES, "all elements fit a packet");
 
 /* UC, UD, GSI: requests complete when the port has taken their packets. */
-static bool is_reported(const struct engine_qp *qp)
+static bool completes_when_taken(const struct engine_qp *qp)
 {
 	return qp->core.type != FRL_QPT_RC;
 }
@@ -171,19 +171,20 @@ static void enqueue(
 	struct engine *e, struct engine_qp *qp, uint16_t link, const struct packet_out *out)
 {
 	struct port_packet *packet = e->offloads ? e->offloads->queue(e, qp, link, out) : NULL;
-	bool is_queued = !packet;
+	bool is_queued = !packet; /* at once: the payload is in host memory */
 
 	if (is_queued)
 		packet = enqueue_last(e, qp, link, out);
 
-	/* Responses have no flow. They are not withdrawn when this queue pair ends. The end of a
-	 * region that the peer reads must not wait for a peer that reads in place. */
+	/* Answers have no flow, so they are not withdrawn when this queue pair ends. */
 	packet->flow = packet_is_answer(out) ? 0 : qp->core.qpn;
 	packet->alone = false;
-	packet->copy = !is_queued || (out->response ? e->port->caps.in_place : is_reported(qp));
+	/* A READ response is not passed in place: deregistration would wait for the peer. */
+	packet->copy = !is_queued ||
+		(out->response ? e->port->caps.in_place : completes_when_taken(qp));
 	if (e->port->caps.max_batch && is_queued && link != ENGINE_LOOP_LINK)
 		batch_follow(e, qp, e->tx[link], out, packet);
-	if (is_reported(qp)) {
+	if (completes_when_taken(qp)) {
 		qp->queued++;
 		qp->queued_link = link;
 	}
@@ -252,7 +253,7 @@ static uint32_t room_for(const struct engine *e, const struct engine_qp *qp, uin
 /* Returns true for datagrams, and on a network also for UC. */
 static bool may_be_lost(const struct engine *e, const struct engine_qp *qp)
 {
-	return qp_is_datagram(&qp->core) || (is_reported(qp) && !e->port->caps.on_demand);
+	return qp_is_datagram(&qp->core) || (completes_when_taken(qp) && !e->port->caps.on_demand);
 }
 
 /* Returns true if the next packet must be dropped: there is no room and no hope of room. All
@@ -385,7 +386,7 @@ void engine_withdraw(struct engine *e, struct engine_qp *qp)
 	if (e->offloads)
 		e->offloads->withdraw(e, qp->core.qpn);
 	qp->queued = 0;
-	if (e->port->caps.in_place && !is_reported(qp) && link != ENGINE_LOOP_LINK)
+	if (e->port->caps.in_place && !completes_when_taken(qp) && link != ENGINE_LOOP_LINK)
 		e->port->ops->revoke(e->port, link, qp->core.qpn);
 }
 
