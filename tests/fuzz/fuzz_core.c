@@ -2,7 +2,7 @@
 /*
  * libFuzzer entry for the core of ferruled. A script of bytes opens sessions of processes,
  * operators and other daemons, sends messages over them (built by fuzz_message.c, or any
- * bytes), closes them, answers dials and moves time. What must always hold: the core sends
+ * bytes), closes them, answers dials and moves time. Invariants: the core sends
  * only over sessions that are open, and nothing that a receiver would refuse; it gives back
  * every page; its metrics can be written; nothing is left when it is destroyed. The corpus is
  * replayed by tests/unit/fuzz/test_fuzz_corpus.c. To build, with the protocol from a build

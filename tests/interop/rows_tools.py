@@ -96,7 +96,7 @@ def rows(program, guest):
              ("ud", 1, 1024, 4), ("ud", 1000, 1024, 6),
              ("srq", 1, 1024, 4), ("srq", 5000, 1024, 6), ("srq", 20000, 4096, 4)]
     for kind, size, mtu, family in table:
-        # Of both ends: [1] is the IPv4 address, [2] the IPv6 address.
+        # Both ends: [1] is the IPv4 address, [2] the IPv6 address.
         arguments = (program, guest, kind, size, mtu, 1 if family == 4 else 2)
         name = f"ibv_{kind}_pingpong, {size} bytes, path MTU {mtu}, IPv{family}"
         yield f"{name}, ferrule-pingpong serves", ferrule_serves, arguments

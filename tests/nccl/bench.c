@@ -84,7 +84,7 @@ static double cpu_seconds(void)
 		(double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
 }
 
-/* Of all processors, since the start: everything but idle, iowait and stolen time. */
+/* All processors, since the start: everything but idle, iowait and stolen time. */
 static double machine_seconds(void)
 {
 	unsigned long long user, nice, system, idle, iowait, irq, softirq;

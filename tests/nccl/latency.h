@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * How long a small message takes, for nccl-bench: ping-pong over two connections, one a direction.
- * What counts besides the size is when the receive was posted:
+ * The other parameter beside the size is when the receive was posted:
  *
  *	ahead     long before the message: as NCCL does it
  *	together  when the side starts to wait, which is when the other one sends

@@ -175,7 +175,7 @@ bool plugin_has_no_tuner, plugin_splits, plugin_is_on_one_host;
 /* Maps a parent's number to that of the communicator that is split off. */
 #define SPLIT_OFF ((uint64_t)1 << 32)
 
-/* Of one more communicator. A plugin without tuner is allowed. */
+/* For one more communicator. A plugin without tuner is allowed. */
 static int begin_tuner(struct plugin *p, uint64_t comm_id, nccl_logger log)
 {
 	/* NCCL 2.20 takes table v8, too, and has no tuner that can exclude. */

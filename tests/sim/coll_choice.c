@@ -2,7 +2,7 @@
 /*
  * Does the model choose well? Each collective runs by each algorithm that can do it, over simulated
  * links of 100 Gb/s with 2 us from rank to rank, with costs that the communicator measures there.
- * What the model chooses may take at most a quarter longer than the best of all.
+ * The model's choice may take at most a quarter longer than the best of all.
  *
  *	test_sim_choice             2 to 64 ranks, lengths that are quick to simulate; up to 8 ranks
  *	                            under AddressSanitizer, where test_sim_scale has 64

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What must hold, checked after every event on a node. The oracle carries out the same operations
+ * The invariants, checked after every event on a node. The oracle carries out the same operations
  * on plain memory:
  *
  *	oracle_responder.c	RC: from the expected PSN it knows what has been accepted. It
@@ -14,8 +14,8 @@
  *	oracle_events.c		notifications and asynchronous events.
  *
  * The result of a READ is known because its bytes do not change between its first execution and its
- * end: see needs_fence() in workload_send.c. Of the counter that all flows change only the sum is
- * known at once; at the end of the run what the operations found there must form one chain.
+ * end: see needs_fence() in workload_send.c. For the counter that all flows change only the sum is
+ * known at once; at the end of the run the values that operations found there must form one chain.
  */
 #ifndef FERRULE_SIM_ORACLE_H
 #define FERRULE_SIM_ORACLE_H

@@ -47,7 +47,7 @@ flap() {
 	done
 }
 
-# Of a host whose daemon does not keep the job, and of the one whose daemon does.
+# For a host whose daemon does not keep the job, and of the one whose daemon does.
 test_management_flaps() {
 	job_settings=("$patient" "FRL_CONTROL_LOST_S=$event_limit")
 	survives member-flaps flap node-2 0

@@ -4,7 +4,7 @@
  * folder of the build. It says nothing about GPUs; what it takes for granted about the driver is in
  * tests/unit/gpudirect/test_cuda_rules*.c, which run on NVIDIA's unchanged.
  *
- * What it is like: cuda.h 13.0, and where that leaves room the stricter reading:
+ * It follows cuda.h 13.0, and where that leaves room the stricter reading:
  *  - Device memory has addresses that the processor must not touch (they are mapped without any
  *    right). Kernels and copies find it at another place, and only what is allocated when they run:
  *    anything else is CUDA_ERROR_ILLEGAL_ADDRESS (700), for good, for the whole context.
@@ -13,7 +13,7 @@
  *  - Allocations below 1 MiB lie in blocks of 2 MiB, at multiples of 512.
  *  - Memory of a context is not that of another one; that of pools and of cuMemMap() is no
  *    context's (CU_POINTER_ATTRIBUTE_CONTEXT is NULL).
- *  - Of host memory, no page is registered twice (712), not even for other bytes of it.
+ *  - No page of host memory is registered twice (712), not even for other bytes of it.
  *  - cuMemFree(), cuMemHostUnregister() and the like wait for what runs just now, not for what is
  *    queued: that fails when it is its turn, if it touches that memory.
  *  - Work runs in a thread of the double, that of one stream in order, one piece at a time, streams

@@ -4,7 +4,7 @@
  * has none: these files define the functions of libibverbs, so the library itself is never reached.
  * All devices of the process are on one wire.
  *
- * What it is like: rdma-core 44 above, below what the InfiniBand specification says and, where that
+ * It is like rdma-core 44 above; below it follows the InfiniBand specification and, where that
  * leaves room, the stricter of Linux rxe and mlx5:
  *  - QP numbers, keys and handles are those of one device; two devices give out the same ones.
  *  - lkey and rkey of a region differ.
@@ -15,17 +15,16 @@
  *    `max_dest_rd_atomic` (where a device may go wrong, this one says REM_INV_REQ_ERR at once).
  *  - RC and UC: a request must come from the address that the responder was connected to.
  *  - UC and UD QPs go to SQE after an error of their send queue, RC QPs to ERR.
- *  - Of a completion with an error nothing is valid but wr_id, status, vendor_err and qp_num; the
- *    rest says something wrong, the opcode that it was the other direction.
+
  *  - ibv_modify_qp() and ibv_create_ah() look for the neighbor: an address that no port on the wire
  *    has is ETIMEDOUT (at once), unless it is link-local.
  *  - Objects that others use are not destroyed (EBUSY), and destroying an object whose events were
  *    not acknowledged, which waits for ever, ends the process with a message after 5 s.
  *
- * What it is not: a message is a whole, taken up in the moment it is posted, so most completions
- * are there when ibv_post_send() returns; fake_verbs_hold() is there against tests that count on
- * it. What needs time (RNR, a peer that does not answer) is done by a thread, started by the first
- * ibv_open_device() and ended by fake_verbs_reset(). Datagrams to a group are lost, and a queue in
+ * It does not imitate time: a message is handled as a whole when it is posted, so most completions
+ * are there when ibv_post_send() returns; fake_verbs_hold() is there against tests that rely on
+ * it. A thread handles waits (RNR, a peer that does not answer). The first ibv_open_device() starts
+ * it and fake_verbs_reset() ends it. Datagrams to a group are lost, and a queue in
  * SQD is never said to be drained.
  *
  * Everything may be called from any thread. Tests call fake_verbs_reset() first and last.

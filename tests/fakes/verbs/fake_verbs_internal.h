@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of the libibverbs in memory share. One lock guards everything; functions here are
+ * Shared declarations of the libibverbs in memory. One lock guards everything; functions here are
  * called with it held, unless they say otherwise. Tests see fake_verbs.h alone.
  *
  *   fake_verbs.c            objects, devices, faults: what a test says beforehand

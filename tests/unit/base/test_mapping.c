@@ -71,7 +71,7 @@ START_LOOP_TEST(kinds, 2)
 	ck_assert_uint_eq(mapping_private_page((uintptr_t)heap + 3, (uintptr_t)heap + 99), page);
 	free(heap);
 	ck_assert_uint_eq(page_of(memory, PAGES), page);
-	/* Of several mappings. */
+	/* A range of several mappings. */
 	mprotect(memory + 2 * page, page, PROT_READ);
 	ck_assert_uint_eq(page_of(memory, PAGES), page);
 	ck_assert_uint_eq(

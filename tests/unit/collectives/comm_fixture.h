@@ -124,7 +124,7 @@ static inline bool expect_that(
 
 #define expect(rank, condition) expect_that((rank), (condition), #condition, __FILE__, __LINE__)
 
-/* Of the ranks' inputs: small whole numbers, so that every sum is exact. */
+/* The ranks' inputs: small whole numbers, so that every sum is exact. */
 int32_t job_input(int rank, size_t i);
 int32_t job_sum(int ranks, size_t i);
 

@@ -90,8 +90,8 @@ uint32_t host_mask(enum frl_qp_type type, enum frl_qp_state state);
 int host_modify(struct host *host, unsigned i, const struct frl_qp_attr *attr, uint32_t mask,
 	const char **why);
 
-/* Queue pairs `i` and `k`, connected with each other: over loopback if the hosts are the same. Of
- * `config` only what is about both of them counts. */
+/* Queue pairs `i` and `k`, connected with each other: over loopback if the hosts are the same. Only
+ * the part of `config` about both of them counts. */
 void host_pair(struct host *a, unsigned i, struct host *b, unsigned k,
 	const struct host_qp_config *config);
 

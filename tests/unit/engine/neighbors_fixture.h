@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A neighbour table with its GIDs, what it is told and what it says. */
+/* A neighbour table with its GIDs, its input and its output. */
 #ifndef FERRULE_TESTS_UNIT_ENGINE_NEIGHBORS_FIXTURE_H
 #define FERRULE_TESTS_UNIT_ENGINE_NEIGHBORS_FIXTURE_H
 
@@ -46,7 +46,7 @@ void expect_tagged_question(
 	const char *text, const char *from, uint16_t vlan, const uint8_t *mac, uint64_t now_ns);
 void expect_silence(uint64_t now_ns);
 
-/* A frame is heard from a block of exactly its size. They return the length of the answer. */
+/* Delivers a frame in a block of exactly its size. Returns the length of the answer. */
 size_t hear_frame(
 	const uint8_t *frame, size_t len, uint8_t answer[NEIGHBOR_MAX_FRAME], uint64_t now_ns);
 size_t hear(bool request, const char *sender, const uint8_t mac[6], const char *target,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving: what is dropped and under which name, and payload that lies elsewhere. */
+/* Receiving: dropped frames and their counters, and payload that lies elsewhere. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -204,7 +204,7 @@ struct road {
 	bool is_not_ready; /* `to` has no receive at first */
 };
 
-/* Of answers it is in the header, which has room for it. */
+/* The header of answers has room for it. */
 static bool may_join(const struct port_packet *packet)
 {
 	return (packet->n_pieces > 0 || packet->header_len > HOST_MTU) && !packet->alone;
@@ -337,7 +337,7 @@ START_LOOP_TEST(not_taken_apart, 2)
 }
 END_TEST
 
-/* What is lost behind the first packet, or finds no receive, has been taken apart. */
+/* Packets that are lost behind the first one, or find no receive, have been cut out. */
 START_LOOP_TEST(lost_otherwise, 3)
 {
 	struct road road = { .cuts = true, .reads = _i == 1, .is_not_ready = _i == 2 };

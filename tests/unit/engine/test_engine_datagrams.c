@@ -341,8 +341,8 @@ START_TEST(link_down)
 }
 END_TEST
 
-/* On a network likewise, while the carrier is gone: whoever waits for such requests would wait for
- * as long as it is. What was told to be sent is not sent when it comes back; connections go on. */
+/* The same on a network while the carrier is gone: a waiter for such requests would wait as long.
+ * They are not sent when it comes back; connections go on. */
 START_LOOP_TEST(no_carrier, 2)
 {
 	struct engine_ah ah;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Links of the local fabric: connections that end while the peer's process lives on, datagrams to
- * processes that have stopped or ended, and who may speak over a link. */
+ * processes that have stopped or ended, and who may send over a link. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,7 +226,7 @@ START_TEST(forgotten_with_its_link)
 }
 END_TEST
 
-/* Once is enough, but who connects over a link that is down already must hear of it too. */
+/* Once is enough, but a new user of a link that is down must also get the event. */
 START_TEST(down_is_dealt_with_once)
 {
 	static const struct host_qp_config config = { .link = 1 };

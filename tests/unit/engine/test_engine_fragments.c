@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving into packet buffers: what is armed, what comes, and what is refused. */
+/* Receiving into packet buffers: armed parts, arriving pieces, and refusals. */
 #include <errno.h>
 #include <string.h>
 
@@ -157,8 +157,8 @@ START_RANGE_TEST(stays_in_buffers, FRAME, IN_PLACE)
 }
 END_TEST
 
-/* Payload in the sender's memory is copied once, and if it was not the sender's any more it is none
- * of the message's pieces. What was refused besides (2) is told of first. */
+/* Payload in the sender's memory is copied once. If it was not the sender's any more it is none of
+ * the message's pieces. Other refusals (2) are reported first. */
 START_LOOP_TEST(in_place_payload, 3)
 {
 	const int told[] = { FRL_WC_SUCCESS, FRL_WC_REM_ABORT_ERR, FRL_WC_LOC_PROT_ERR };
@@ -500,7 +500,7 @@ START_LOOP_TEST(at_random, 6)
 }
 END_TEST
 
-/* Half of a message has come when its queue pair ends: what there is stays until the release. */
+/* Half of a message has arrived when its queue pair ends: that half stays until the release. */
 START_LOOP_TEST(queue_pair_ends, 4)
 {
 	const struct frl_qp_attr reset = { .state = FRL_QPS_RESET };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Membership in multicast groups, as the network is told of it. */
+/* Membership in multicast groups, as reported to the network. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +85,8 @@ START_LOOP_TEST(reports, 2)
 }
 END_TEST
 
-/* A general query of IGMPv2 or IGMPv3 (which may ask for an answer at once): who is a member of
- * what, within `tenths` of a second. */
+/* A general query of IGMPv2 or IGMPv3 (which may ask for an answer at once): the groups of all
+ * members, within `tenths` of a second. */
 static void query(unsigned version, uint8_t tenths, uint16_t vlan)
 {
 	static const uint8_t macs[] = { 0x01, 0x00, 0x5e, 0, 0, 1, 2, 0, 0, 0, 0, 9 };

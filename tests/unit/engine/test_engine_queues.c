@@ -25,7 +25,7 @@ static void modify(unsigned i, enum frl_qp_state state)
 	ck_assert_int_eq(host_modify(host, i, &attr, FRL_QP_STATE, NULL), 0);
 }
 
-/* PSNs of what went out to the peer of queue pair `i`, in order and without a gap. */
+/* The PSNs sent to the peer of queue pair `i` are in order and without a gap. */
 static uint32_t count_in_order(unsigned i)
 {
 	uint32_t n = 0;
@@ -86,8 +86,8 @@ START_TEST(links_do_not_wait_for_each_other)
 }
 END_TEST
 
-/* Requests that wait go, whatever they carry; everything else stays, in its order: also what the
- * peer is told. */
+/* Waiting requests go, whatever they carry; other packets stay, in their order, also reports to the
+ * peer. */
 START_LOOP_TEST(withdraw, 3)
 {
 	static const uint32_t want[] = { HOST_MTU, HOST_MTU, 16 };
@@ -173,7 +173,9 @@ START_LOOP_TEST(revoked_when_it_leaves_rts, N_ENDINGS)
 	ck_assert_uint_eq(host->port.revoked[0].link, 3);
 	ck_assert_uint_eq(host->port.revoked[0].flow, qpn);
 	if (_i == TO_ERROR || _i == TO_RESET) {
-		/* Once is enough. */
+		/* Memory that a peer reads may change at any time: short payload is copied at once.
+		 * The rest is not read in place, since its region may go. Neither is taken back
+		 * when the queue pair fails: its report comes after it. */
 		modify(1, FRL_QPS_RESET);
 		engine_remove_qp(&host->engine, &host->qps[1].qp);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The neighbour table: what it asks, and what it believes. */
+/* The neighbour table: its requests, and the answers that it accepts. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

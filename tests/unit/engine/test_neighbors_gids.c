@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The neighbour table of a port with many addresses: next hops, VLANs, and what it answers. */
+/* The neighbour table of a port with many addresses: next hops, VLANs, and its answers. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,8 +11,8 @@ enum { PATH_MTU = 4096, EVERYTHING = 9000, NOTHING = 0 };
 
 static unsigned n_echoes;
 
-/* Answers the echo requests that were sent, in IP packets of up to `limit` bytes, which `stranger`
- * may do; everything else is lost. */
+/* Answers the sent echo requests, in IP packets of up to `limit` bytes, as `stranger` may;
+ * everything else is lost. */
 static void answer(uint32_t limit, bool is_stranger)
 {
 	uint8_t frame[FAKE_MAX_FRAME], reply[FAKE_MAX_FRAME];

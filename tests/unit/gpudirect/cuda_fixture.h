@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tests that call CUDA's driver as an application does, be it NVIDIA's or the double. */
+/* Tests that call CUDA's driver as an application does, NVIDIA's or the double. */
 #ifndef FERRULE_TESTS_UNIT_GPUDIRECT_CUDA_FIXTURE_H
 #define FERRULE_TESTS_UNIT_GPUDIRECT_CUDA_FIXTURE_H
 
@@ -26,7 +26,8 @@ const char *cuda_name(cu_result result);
 	} while (0)
 #define ck_cu_ok(call) ck_cu(call, CUDA_SUCCESS)
 
-/* Of each test: the primary context is current. Then nothing is left of the double's. */
+/* Setup and teardown of each test: the primary context is current, and at the end nothing is left
+ * with the double. */
 void cuda_setup(void);
 void cuda_teardown(void);
 
@@ -39,7 +40,7 @@ int cuda_double_main(Suite *suite);
 void *cuda_pages(size_t size);
 void cuda_nap(void);
 
-/* Work that does not end before it is told to: for cuLaunchHostFunc(). */
+/* Work that does not end before the test allows it: for cuLaunchHostFunc(). */
 struct cuda_gate {
 	atomic_bool is_reached, is_open;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Compiled where CUDA's headers are: stops the build where cuda_results.inc or cuda_calls.inc
- * differ from them, and hands out the numbers of which cuda_abi.h has its own. */
+ * differ from them, and exports the numbers that cuda_abi.h has as well. */
 #include "tests/unit/gpudirect/cuda_header.h"
 
 #include <assert.h>
@@ -15,7 +15,7 @@
 #include "gpudirect/cuda_results.inc"
 #undef CUDA_RESULT
 
-/* Signatures, each of the version by which it is asked for; cudaTypedefs.h has them all. */
+/* Signatures of all requested versions; cudaTypedefs.h has them. */
 #define cu_result              CUresult
 #define cu_device              CUdevice_v1
 #define cu_context             CUcontext

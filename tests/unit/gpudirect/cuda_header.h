@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What NVIDIA's cuda.h says, for a test that includes gpudirect/cuda_abi.h, which cannot stand
+/* The numbers of NVIDIA's cuda.h, for a test that includes gpudirect/cuda_abi.h, which cannot stand
  * beside it. */
 #ifndef FERRULE_TESTS_UNIT_GPUDIRECT_CUDA_HEADER_H
 #define FERRULE_TESTS_UNIT_GPUDIRECT_CUDA_HEADER_H

@@ -14,13 +14,13 @@ extern cu_deviceptr arena; /* ARENA bytes of the GPU's */
 extern uint64_t host;      /* where the GPU sees `memory` */
 
 void queue_begin(void);
-/* Takes back what was to fail or to be held. */
+/* Removes planned failures and holds. */
 void queue_end(void);
 
 void pause_us(unsigned us);
 /* At most 20 seconds. */
 void wait_done(struct gpu_queue *q, uint64_t ticket);
-/* Why nothing works any more, or "". */
+/* The reason why nothing works any more, or "". */
 const char *why(struct gpu_queue *q);
 
 struct gpu_work copy(uint64_t dst, uint64_t src, uint64_t count);

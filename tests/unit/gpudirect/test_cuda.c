@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How Ferrule finds CUDA's driver, and what it says when there is none, an old one, or one that
- * does not work. Against the double of the driver. */
+/* How Ferrule finds CUDA's driver, and its errors when there is none, an old one, or one that does
+ * not work. Against the double of the driver. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -86,7 +86,7 @@ static int run_none(void)
 	return EXIT_SUCCESS;
 }
 
-/* What is taken for granted of any driver, NVIDIA's as well. */
+/* Assumptions about any driver, NVIDIA's as well. */
 static int run_any_driver(void)
 {
 	const struct cuda_api *cuda;
@@ -196,7 +196,7 @@ START_TEST(versions)
 	if (version_rows[_i].err) {
 		ck_assert_ptr_null(cuda);
 		check_says(version_rows[_i].words);
-		/* What the library is does not change. */
+		/* The kind of the library does not change. */
 		fake->set_version(13000);
 		ck_assert_int_eq(cuda_get(&cuda), version_rows[_i].err);
 		ck_assert_int_eq(cuda_look(&cuda), version_rows[_i].err);
@@ -307,7 +307,7 @@ START_TEST(cuinit_fails)
 	ck_assert_uint_eq(fake->calls("cuInit"), is_kept ? 1 : 2);
 	if (is_kept)
 		check_says(init_rows[_i].words);
-	/* Questions about pointers work all the same. */
+	/* Queries of pointers work all the same. */
 	ck_assert_int_eq(cuda_look(&cuda), 0);
 	ck_assert_ptr_nonnull(cuda);
 }
@@ -450,7 +450,7 @@ START_TEST(failures_have_texts)
 	ck_assert_msg(
 		strncmp(frl_last_error(), expected, strlen(expected)) == 0, "%s", frl_last_error());
 	ck_assert_uint_lt(strlen(frl_last_error()), 400);
-	/* Where Ferrule has nothing to say the driver has. */
+	/* Without an error of Ferrule the driver's text is used. */
 	ck_assert_int_eq(cuda_look(&cuda), 0);
 	cuda_fail(result_rows[_i].result, "cuTest", NULL);
 	ck_assert_msg(strncmp(frl_last_error(), expected + strlen("trying: "),
@@ -472,8 +472,8 @@ END_TEST
 
 START_TEST(fatal_results)
 {
-	/* What cuda.h says "leaves the process in an inconsistent state" of, and what means that
-	 * the context, the device's connection or CUDA itself is no more. */
+	/* Results after which cuda.h says that the process is in an inconsistent state, and results
+	 * after which the context, the device's connection or CUDA itself is lost. */
 	static const int fatal[] = { 3, 4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717,
 		718, 719, 721, 806, 810, 911 };
 	size_t n = 0;
@@ -510,7 +510,7 @@ static TCase *make_tests(void)
 	return tests;
 }
 
-/* What needs none of the double's controls. */
+/* Tests without the double's controls. */
 static TCase *make_any_tests(void)
 {
 	TCase *tests = tcase_create("any");

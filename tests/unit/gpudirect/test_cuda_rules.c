@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What Ferrule, and the double of CUDA's driver, take for granted about the driver: the library,
+ * Assumptions of Ferrule, and of the double of CUDA's driver, about the driver: the library,
  * contexts and memory. The same binary runs on a GPU and on the double.
  */
 #include <check.h>
@@ -36,7 +36,7 @@ START_TEST(procs)
 	ck_assert_int_eq(status, CU_GET_PROC_ADDRESS_SUCCESS);
 	ck_cu_ok(count(&n));
 	ck_assert_int_ge(n, 1);
-	/* Whatever it returns, there is no such function. */
+	/* For any result, there is no such function. */
 	get("cuNoSuchFunction", &at, version, 0, &status);
 	ck_assert_ptr_null(at);
 	ck_assert_int_eq(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
@@ -79,7 +79,7 @@ START_TEST(devices)
 }
 END_TEST
 
-/* The driver says how it loads modules, and CUDA_MODULE_LOADING decides. */
+/* The driver reports how it loads modules, and CUDA_MODULE_LOADING decides. */
 START_TEST(loading_mode)
 {
 	const char *wanted = getenv("CUDA_MODULE_LOADING");
@@ -153,7 +153,7 @@ START_TEST(primary)
 }
 END_TEST
 
-/* The last release ends it: what was current is of no use, though it stays on the stack. */
+/* The last release ends it: the current context is unusable, though it stays on the stack. */
 START_TEST(primary_ends)
 {
 	cu_deviceptr address;

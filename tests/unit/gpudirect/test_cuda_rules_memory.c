@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What Ferrule, and the double of CUDA's driver, take for granted about the driver: what a pointer
- * is, virtual memory, host memory, dma-bufs. The same binary runs on a GPU and on the double.
+ * Assumptions of Ferrule, and of the double of CUDA's driver, about the driver: attributes of
+ * pointers, virtual memory, host memory, dma-bufs. The same binary runs on a GPU and on the double.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -199,7 +199,7 @@ START_TEST(virtual_memory)
 }
 END_TEST
 
-/* The two numbers together tell memory that was mapped from what is mapped there later. */
+/* The two numbers together distinguish mapped memory from a later mapping there. */
 START_LOOP_TEST(mapped_anew, 2)
 {
 	struct memory memory = { .what = VIRTUAL };
@@ -272,7 +272,7 @@ START_TEST(registration)
 		CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
 	ck_cu(cu.cuMemHostRegister(host, 8 * PAGE, MAPPED),
 		CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-	/* What only touches it is free. */
+	/* Ranges that only touch it are free. */
 	ck_cu_ok(cu.cuMemHostRegister(host + 6 * PAGE, PAGE, MAPPED));
 	ck_cu_ok(cu.cuMemHostUnregister(host + 6 * PAGE));
 	ck_cu_ok(cu.cuMemHostGetDevicePointer(&at, host + 2 * PAGE, 0));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What Ferrule, and the double of CUDA's driver, take for granted about the driver: streams, events
- * and captures. The same binary runs on a GPU and on the double. "answers" asks what cuda.h leaves
- * open, and prints what it hears: Ferrule must be content with any of it.
+ * Assumptions of Ferrule, and of the double of CUDA's driver, about the driver: streams, events and
+ * captures. The same binary runs on a GPU and on the double. "answers" tries cases that cuda.h
+ * leaves open, and prints the results: Ferrule must accept any of them.
  */
 #include <check.h>
 #include <pthread.h>
@@ -96,7 +96,7 @@ START_TEST(events)
 	ck_cu_ok(cu.cuLaunchHostFunc(stream, cuda_gate, &gate));
 	ck_cu_ok(cu.cuEventRecord(event, stream));
 	ck_cu(cu.cuEventQuery(event), CUDA_ERROR_NOT_READY);
-	/* Recorded anew: it tells of the last time. */
+	/* Recorded again: it stands for the last time. */
 	ck_cu_ok(cu.cuEventRecord(event, other));
 	ck_cu_ok(cu.cuEventSynchronize(event));
 	ck_cu_ok(cu.cuEventRecord(event, stream));
@@ -201,7 +201,7 @@ START_TEST(pageable_source)
 }
 END_TEST
 
-/* What is in it is done, though it is gone. */
+/* Its queued work is done, though it is gone. */
 START_TEST(destroyed_with_work)
 {
 	atomic_int count = 0;
@@ -232,7 +232,7 @@ START_TEST(mode_is_exchanged)
 }
 END_TEST
 
-/* What is captured does not run; the stream cannot be asked, nor the legacy one used. */
+/* Captured work does not run; the stream cannot be queried, nor the legacy one used. */
 START_TEST(capture)
 {
 	cu_capture_status status;
@@ -290,7 +290,7 @@ static void *allocates(void *row)
 	return NULL;
 }
 
-/* Another thread allocates while this one captures: who is refused ends the capture. */
+/* Another thread allocates while this one captures: a refused call ends the capture. */
 START_LOOP_TEST(capture_and_others, ROWS(modes))
 {
 	cu_graph graph = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The double of CUDA's driver refuses, notices and waits for what a driver does, and Ferrule does
- * not do: the tests that use it do not see that. What it does for those who use it well is shown by
- * them, and by test_cuda_rules*.c, also on a GPU. */
+/* The double of CUDA's driver refuses, detects and waits as a driver does in cases that Ferrule
+ * avoids: other tests do not see that. Its normal work is shown by other tests, and by
+ * test_cuda_rules*.c, also on a GPU. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 
 enum { PAGE = CUDA_FIXTURE_PAGE, SIZE = 1 << 20, LONG = 4 << 20 };
 
-/* What a kernel needs. */
+/* The requirements of a kernel. */
 static cu_stream stream;
 static cu_module module;
 static cu_function kernel;
@@ -107,7 +107,7 @@ START_TEST(leaks)
 }
 END_TEST
 
-/* What this program does when it is started with an argument. */
+/* The actions of this program when it is started with an argument. */
 static int leave_something(bool is_freed)
 {
 	const char *lacks;
@@ -216,7 +216,7 @@ END_TEST
 
 /* ---- kernels */
 
-/* Of a driver of this version; the result of a kernel with a parameter of more than 4096 bytes. */
+/* The failure is permanent, for everything in the context, and for no other one. */
 static const struct {
 	int version;
 	cu_result result;
@@ -333,7 +333,7 @@ START_LOOP_TEST(faults, WRONGS)
 	ck_cu_ok(launch(stream, batch));
 	ck_cu_ok(cu.cuEventRecord(event, stream));
 	ck_cu_ok(cu.cuLaunchHostFunc(stream, cuda_gate, &unused));
-	/* Nothing waits for what is queued. */
+	/* Nothing waits for queued work. */
 	if (_i == FREED)
 		ck_cu_ok(cu.cuMemFree(memory));
 	if (_i == UNREGISTERED)
@@ -377,8 +377,8 @@ static void queue_slow_work(void)
 		ck_cu_ok(cu.cuMemsetD8Async(memory, 1, SIZE, stream));
 }
 
-/* The first time that a lazily loaded function is wanted, the call waits for what is queued, and
- * calls of other threads wait for it. */
+/* When a lazily loaded function is first used, the call waits for queued work, and calls of other
+ * threads wait for it. */
 START_TEST(lazy_loading_waits)
 {
 	unsigned queued = 1;

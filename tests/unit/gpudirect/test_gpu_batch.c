@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The pieces of one launch (gpudirect/launch.h): which go together, against a map of bytes, and how
- * blocks are dealt out to them. */
+/* The pieces of one launch (gpudirect/launch.h): pieces that go together, against a map of bytes,
+ * and the distribution of blocks. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { ROUNDS = 100, BASE = 4096 };
 
 static struct launch launch;
 
-/* What pieces do to a byte. */
+/* The effect of pieces on a byte. */
 enum { READ = 1, WRITTEN = 2 };
 
 static uint8_t map[1 << 20];
@@ -121,8 +121,8 @@ START_LOOP_TEST(pieces_beside_each_other, 4)
 }
 END_TEST
 
-/* What a burst is, and whether it goes as one launch: packets of so many messages in turns, which
- * lie anywhere in host memory. */
+/* The contents of a burst, and whether it is one launch: packets of that many messages in turns,
+ * which lie anywhere in host memory. */
 static const struct {
 	int messages;
 	bool is_mixed; /* every second packet leaves */

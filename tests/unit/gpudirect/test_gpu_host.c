@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Host memory that a GPU reaches, when contexts end, and when the driver does not let go of it: on
+/* Host memory that a GPU reaches, when contexts end, and when the driver does not release it: on
  * the double of the driver. */
 #include <check.h>
 #include <errno.h>
@@ -70,7 +70,7 @@ START_TEST(context_ends_too_early)
 }
 END_TEST
 
-/* What was registered before is not there any more, though it has not been let go of. */
+/* The earlier registration is gone, though it has not been released. */
 START_TEST(after_a_reset)
 {
 	struct gpu *before = hold(0), *after;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The kernels that were built: for which GPUs, within what they may use, embedded as they were
- * written. No GPU is needed. Without kernels the test is skipped; with CI=true only where there is
- * no nvcc, or the build was told to do without (-Dcuda=disabled). */
+/* The kernels of the build: their GPUs, their limits, and that they are embedded unchanged. No GPU
+ * is needed. Without kernels the test is skipped; with CI=true only where there is no nvcc, or the
+ * build disabled it (-Dcuda=disabled). */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ START_LOOP_TEST(image_codes, ROWS(images))
 }
 END_TEST
 
-/* What the assembler says about each target. */
+/* The assembler's report on each target. */
 START_LOOP_TEST(resources, ROWS(images))
 {
 	static const char clean[] =
@@ -142,8 +142,8 @@ static unsigned entry_of(const uint16_t *codes, uint16_t kind, uint32_t compute)
 	return i;
 }
 
-/* What is in an image: code for each target, and PTX that all others can compile, the Tegra ones
- * among them, on which the code of others does not run. */
+/* The contents of an image: code for each target, and PTX that all others can compile, the Tegra
+ * ones among them, on which the code of others does not run. */
 START_LOOP_TEST(targets, ROWS(images))
 {
 	enum { HEADER = 16 };
@@ -213,7 +213,7 @@ START_LOOP_TEST(which_gpus, ROWS(gpus))
 }
 END_TEST
 
-/* What compilers of some versions make. */
+/* The outputs of some compiler versions. */
 static const struct image_data cuda_12_4 = { .toolkit = 12040, .codes = { 75, 80, 90 }, .ptx = 75 };
 static const struct image_data cuda_13_2 = {
 	.toolkit = 13020, .codes = { 75, 80, 90, 100, 120 }, .ptx = 75
@@ -269,7 +269,7 @@ static bool is_set_to(const char *name, const char *value)
 	return is && strcmp(is, value) == 0;
 }
 
-/* FRL_KERNELS is what tests/meson.build says of the build. */
+/* FRL_KERNELS comes from tests/meson.build. */
 static bool may_be_missing(void)
 {
 	return !is_set_to("CI", "true") ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* frl_gpu_list(): what it says of each GPU, and where there is none. Against the double of the
- * driver; other than that, nothing here needs a GPU. */
+/* frl_gpu_list(): its entry for each GPU, and its result without one. Against the double of the
+ * driver; nothing else here needs a GPU. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <ftw.h>
@@ -175,7 +175,7 @@ START_TEST(one_that_is_not_there_any_more)
 }
 END_TEST
 
-/* What is told where the driver does not answer: nothing, and the rest all the same. */
+/* The entry if the driver does not answer: nothing for that, and the rest all the same. */
 START_LOOP_TEST(questions_that_fail, 4)
 {
 	static const char *const calls[] = { "cuDeviceGetName", "cuDeviceGetPCIBusId",
@@ -194,7 +194,7 @@ START_LOOP_TEST(questions_that_fail, 4)
 }
 END_TEST
 
-/* What a GPU lacks, one row each; -1: as usual. */
+/* A missing feature of a GPU, one row each; -1: as usual. */
 static const struct {
 	int version;
 	cu_device_attribute attribute;
@@ -406,7 +406,7 @@ START_LOOP_TEST(tiers, ROWS(tier_rows))
 }
 END_TEST
 
-/* Whether a device's primary context was made, by whom ever. */
+/* Whether a device's primary context was made, by any caller. */
 static bool has_context(int ordinal)
 {
 	cu_result (*get_state)(cu_device, unsigned int *, int *) = NULL;
@@ -419,7 +419,7 @@ static bool has_context(int ordinal)
 	return get_state && get_state(ordinal, &flags, &is_active) == CUDA_SUCCESS && is_active;
 }
 
-/* What is true of all GPUs, also those of NVIDIA's driver; the text says what is not. */
+/* Facts about all GPUs, also those of NVIDIA's driver; the text lists the exceptions. */
 static int run_any_driver(void)
 {
 	struct frl_gpu_info *infos;

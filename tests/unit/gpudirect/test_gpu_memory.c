@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What memory is, dma-bufs of it, and flushes: on the double of the driver. */
+/* The kind of memory, dma-bufs of it, and flushes: on the double of the driver. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ START_TEST(host_memory)
 	struct gpu *gpu;
 	void *pinned;
 
-	/* Nobody is made to initialize CUDA by being asked about a pointer. */
+	/* A query of a pointer does not initialize CUDA. */
 	ck_assert_int_eq(memory_of((uintptr_t)memory, PAGE).kind, GPU_MEMORY_HOST);
 	ck_assert_uint_eq(fake->calls("cuInit"), 0);
 	gpu = hold(0);
@@ -46,7 +46,7 @@ START_TEST(host_memory)
 }
 END_TEST
 
-/* Where not even the kernel reads for others, the mapping tells. */
+/* Where not even the kernel reads for others, the mapping decides. */
 START_TEST(memory_without_pages)
 {
 	int fd = memfd_create("empty", MFD_CLOEXEC);
@@ -65,7 +65,7 @@ START_TEST(memory_without_pages)
 }
 END_TEST
 
-/* For each operation: two questions to the driver, none to the kernel, which knows better. */
+/* For each operation: two queries to the driver, none to the kernel, which knows better. */
 START_TEST(looked_at_only)
 {
 	cu_context own = own_context();
@@ -290,7 +290,7 @@ static const struct {
 	{ CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE, 0, 0, 1 },
 };
 
-/* None of them waits for the application's work, which may wait for what is flushed. */
+/* None of them waits for the application's work, which may wait for the flushed data. */
 START_LOOP_TEST(flushed_as_the_device_needs_it, ROWS(flushing))
 {
 	struct fake_cuda_stats before, after;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPU memory in a cache of registrations: kept as long as it is the same memory, whatever comes to
- * lie at its address. GPU, driver and NIC are doubles. */
+/* GPU memory in a cache of registrations: kept as long as it is the same memory, whatever memory is
+ * at its address later. GPU, driver and NIC are doubles. */
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
@@ -93,7 +93,7 @@ START_TEST(second_get_finds_the_first)
 }
 END_TEST
 
-/* The address is that of other memory: the registration is of what was there. */
+/* The address has other memory now: the registration is of the earlier memory. */
 START_LOOP_TEST(other_memory_at_the_address, 2)
 {
 	const uint32_t access = _i ? REMOTE : LOCAL;
@@ -122,7 +122,7 @@ START_LOOP_TEST(other_memory_at_the_address, 2)
 }
 END_TEST
 
-/* Somebody has the region: it goes when he has put it back. */
+/* A user has the region: it goes when it is put back. */
 START_TEST(freed_in_use)
 {
 	cu_deviceptr a = allocate(own, 4 * MIB);
@@ -304,7 +304,7 @@ START_TEST(rights)
 }
 END_TEST
 
-/* Limits count regions; what may be locked is about the processor's memory. */
+/* Limits count regions; the lock limit concerns the processor's memory. */
 START_TEST(limits)
 {
 	const struct frl_mr_cache_config config = { .max_regions = 3, .max_bytes = 4096 };
@@ -330,7 +330,7 @@ START_TEST(failures)
 	fake_verbs_fail("ibv_reg_dmabuf_mr", 1, EINVAL);
 	verbs_refused(frl_mr_cache_get(cache, at(a), 8192, REMOTE, &mr), -EINVAL, "no peermem");
 	ck_assert_ptr_null(mr);
-	/* What is kept gives way to what is needed. */
+	/* Kept regions make room for needed ones. */
 	key_of(a, 8192);
 	fake_verbs_fail("ibv_reg_dmabuf_mr", 1, ENOMEM);
 	mr = get(a + 8192, 8192, REMOTE);

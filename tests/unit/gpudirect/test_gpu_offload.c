@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the engine asks of GPU memory, on the double of the driver: payload in, payload out, in
- * order, and what cannot be. */
+/* The engine's requests to GPU memory, on the double of the driver: payload in, payload out, in
+ * order, and impossible requests. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ static uint64_t place(uint8_t *dst, const uint8_t *src, const uint8_t *payload, 
 	return offload->ops->place(offload, &placement);
 }
 
-/* Memory that it has been given and does not reach any more: nothing will change that. */
+/* Memory that it has been given and no longer reaches: permanently. */
 START_LOOP_TEST(mapping_is_gone, 2)
 {
 	begin();
@@ -91,7 +91,7 @@ START_LOOP_TEST(mapping_is_gone, 2)
 		ck_assert_uint_eq(place(gpu_at(0), NULL, memory, 64, NULL), 0);
 	ck_assert_ptr_nonnull(offload->ops->error(offload));
 	ck_assert_ptr_nonnull(strstr(offload->ops->error(offload), "mapped for GPU 0"));
-	/* What is under way is waited for all the same. */
+	/* Work under way is waited for all the same. */
 	ck_assert_uint_eq(offload->ops->done(offload), 0);
 	is_ok(offload->ops->map(offload, memory, PACKET));
 	ck_assert_uint_eq(place(gpu_at(0), NULL, memory, 64, NULL), 0);
@@ -114,7 +114,7 @@ START_LOOP_TEST(in_and_out, 2)
 	for (int i = 0; i < 2 * PACKET; i++)
 		memory[i] = (uint8_t)(i * 31 + i / 256);
 	ck_assert_uint_eq(place(gpu_at(3), NULL, payload, 1000, NULL), 1);
-	/* What was placed just before is what leaves. */
+	/* Sent bytes are those placed just before. */
 	ck_assert_uint_eq(offload->ops->gather(offload, out, gpu_at(3), 1000), 2);
 	offload->ops->launch(offload);
 	wait_done(2);
@@ -196,7 +196,7 @@ START_TEST(results_in_host_memory)
 	ck_assert_uint_eq(memory[ALSO - 1], 4);
 	ck_assert_uint_eq(memory[ALSO + sizeof(sum)], 4);
 	offload->ops->unmap(offload, memory, PACKET);
-	/* Not where it is not reached. */
+	/* Not if it is not reached. */
 	ck_assert_uint_eq(offload->ops->place(offload,
 				  &(struct offload_placement){ .dst = gpu_at(4),
 					  .payload = memory,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Queues of work for a GPU, on the double of the driver: pieces against a model that does them one
- * by one, at every moment at which the GPU may have come to; what goes together; what has no
- * room. */
+ * by one, at every possible progress of the GPU; pieces that go together; pieces without room. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +100,7 @@ static bool is_as_after(uint64_t ticket)
 	return memcmp(state, states[ticket], sizeof(state)) == 0;
 }
 
-/* What is there is what there was after the ticket that is done last, no less and no more: the GPU
- * stands still between the launches. */
+/* Memory is exactly as after the ticket that is done last: the GPU is held between the launches. */
 static void compare(uint64_t seed)
 {
 	uint64_t done = gpu_queue_done(queue);
@@ -204,7 +202,7 @@ START_TEST(pieces_go_together)
 }
 END_TEST
 
-/* What an nvcc of CUDA 12 has made. */
+/* As an nvcc of CUDA 12 makes it. */
 static const struct image_data cuda_12 = { .bytes = "for the double of the driver",
 	.size = 28,
 	.toolkit = 12000,
@@ -212,7 +210,7 @@ static const struct image_data cuda_12 = { .bytes = "for the double of the drive
 	.ptx = 75 };
 static const struct image_data no_image = { .bytes = NULL };
 
-/* How many pieces a launch carries, and so how it is given so many. */
+/* The number of pieces of a launch, and so the way they are passed. */
 static const struct {
 	const struct image_data *many;
 	int driver;
@@ -260,7 +258,7 @@ START_LOOP_TEST(pieces_of_a_launch, ROWS(counts))
 }
 END_TEST
 
-/* What the next piece does to the first one's bytes, and whether the two go together. */
+/* The effect of the next piece on the first one's bytes, and whether the two go together. */
 static const struct {
 	const char *name;
 	int dst, src; /* of the second; the first copies [256, 320) to [0, 64) and [1024, 1088) */
@@ -363,7 +361,7 @@ START_TEST(is_full)
 }
 END_TEST
 
-/* What there was no room for in the stream leaves when there is, asked for once more or not. */
+/* Pieces without room in the stream leave when there is room, requested once more or not. */
 START_TEST(waits_for_the_stream)
 {
 	enum { N = 300 };

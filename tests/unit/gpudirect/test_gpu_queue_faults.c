@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every way in which a queue of work for a GPU fails, for a while or for good, on the double of the
+/* Every failure of a queue of work for a GPU, temporary or permanent, on the double of the
  * driver. */
 #include <check.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ START_LOOP_TEST(refused_for_now, 2 * ROWS(passing))
 	memset(memory + 64, 4, 64);
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
-	/* It conflicts with what could not leave. */
+	/* It conflicts with the piece that could not leave. */
 	ck_assert_uint_eq(add(copy(arena, host + 64, 64)), 0);
 	ck_assert_uint_eq(add(copy(arena + 64, host + 64, 64)), 2);
 	for (int i = 0; i < 20; i++) {
@@ -44,7 +44,7 @@ START_LOOP_TEST(refused_for_now, 2 * ROWS(passing))
 	ck_assert_uint_eq(stats.launches, 0);
 	ck_assert_str_eq(why(queue), "");
 	fake->fail_call(call, 0, 0, 0);
-	/* Nobody launches it again but this. */
+	/* Only this launches it again. */
 	wait_done(queue, 2);
 	ck_assert_mem_eq(fake->look(arena, 128), memory, 128);
 	queue_end();
@@ -54,7 +54,7 @@ END_TEST
 static const cu_result fatal[] = { CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED,
 	CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_HANDLE };
 
-/* A launch tells of it: nothing runs any more, and all is over at once. */
+/* A launch reports it: nothing runs any more, and all is over at once. */
 START_LOOP_TEST(fatal_at_launch, ROWS(fatal))
 {
 	queue_begin();
@@ -141,7 +141,7 @@ START_TEST(refused_for_good_when_idle)
 }
 END_TEST
 
-/* A kernel that fails says nothing; the stream does. */
+/* A kernel that fails reports nothing; the stream does. */
 START_TEST(fails_on_the_gpu)
 {
 	queue_begin();
@@ -149,7 +149,7 @@ START_TEST(fails_on_the_gpu)
 	add(copy(arena, host, 64));
 	gpu_queue_launch(queue);
 	fake->fail_call("work", 1, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
-	/* A look at the stream that is refused just now is made again. */
+	/* A refused query of the stream is repeated. */
 	fake->fail_call("cuStreamQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 3);
 	add(copy(arena, host, 32));
 	gpu_queue_launch(queue);
@@ -165,7 +165,7 @@ START_TEST(fails_on_the_gpu)
 }
 END_TEST
 
-/* The lines of the log that have this in them. */
+/* The lines of the log that contain this. */
 struct told {
 	const char *word;
 	unsigned n;
@@ -179,8 +179,8 @@ static void count_lines(enum frl_log_level level, const char *line, void *arg)
 	told->n += strstr(line, told->word) != NULL;
 }
 
-/* A GPU of which nothing can be found out any more, as one that fell off its bus: no answer says
- * that nothing runs, and none ever will. */
+/* A GPU whose state cannot be queried any more, as one that fell off its bus: no answer says that
+ * nothing runs, and none ever will. */
 static const struct {
 	const char *call;
 	cu_result result;
@@ -213,7 +213,8 @@ START_LOOP_TEST(says_nothing_any_more, ROWS(silent))
 	fake->fail_call(silent[_i].call, 1, silent[_i].result, 0);
 	clock_stop();
 	begin = clock_now_ns();
-	/* Nothing is given back that the GPU may still write, but it is told at once. */
+	/* Memory that the GPU may still write is not released, but the failure is reported at
+	 * once. */
 	for (int i = 0; i < 1000 && !*why(queue); i++) {
 		ck_assert_uint_eq(gpu_queue_done(queue), 0);
 		pass_ms();
@@ -250,7 +251,7 @@ START_LOOP_TEST(says_nothing_any_more, ROWS(silent))
 }
 END_TEST
 
-/* One that answers again after a while: then it is known what runs, and that is waited for. */
+/* One that answers again after a while: then its running work is known, and is waited for. */
 START_LOOP_TEST(says_something_again, 2)
 {
 	const char *call = silent[_i * 3].call;
@@ -280,7 +281,7 @@ START_LOOP_TEST(says_something_again, 2)
 }
 END_TEST
 
-/* What is known to pass never ends a queue, however long it lasts; that is told. */
+/* A temporary condition never ends a queue, however long it lasts; it is reported. */
 START_LOOP_TEST(looks_are_refused_for_long, 2)
 {
 	static const struct {
@@ -360,7 +361,8 @@ START_LOOP_TEST(context_is_gone, 2)
 }
 END_TEST
 
-/* Who asks what is done is the first to notice: nothing that is read then went with the context. */
+/* The query of finished work is the first to notice: no data that is read then went with the
+ * context. */
 START_LOOP_TEST(context_is_gone_unseen, 2)
 {
 	bool is_reset = _i;
@@ -477,7 +479,7 @@ START_LOOP_TEST(cannot_be_made, 3)
 		if (calls < nth)
 			break;
 		ck_assert_ptr_nonnull(failed);
-		/* What only tells a context from a later one may fail. */
+		/* A call that only distinguishes contexts may fail. */
 		if (strcmp(failed, "cuCtxGetId") == 0)
 			continue;
 		if (!rc && strncmp(failed, "cuModule", 8) == 0) {
@@ -489,14 +491,14 @@ START_LOOP_TEST(cannot_be_made, 3)
 			frl_last_error());
 		n_failed++;
 	}
-	/* Of the second image, which only makes launches fewer: the module and its function. */
+	/* For the second image, which only makes launches fewer: the module and its function. */
 	ck_assert_uint_eq(n_spared, 2);
 	/* The context twice, the module, its function, and six that a queue takes. */
 	ck_assert_uint_ge(n_failed, 9);
 }
 END_TEST
 
-/* What the driver says about an image, and a word of what Ferrule says. */
+/* The driver's text about an image, and a word of Ferrule's. */
 static const struct {
 	cu_result result;
 	const char *word;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of a GPU by frl_reg_mr(): the ladder over a libibverbs in memory, and the software device.
- * GPU and driver are doubles. Rows that depend on settings are processes of their own. */
+/* Memory of a GPU by frl_reg_mr(): all methods in turn over a libibverbs in memory, and the
+ * software device. GPU and driver are doubles. Rows that depend on settings are processes of their
+ * own. */
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
@@ -157,7 +158,7 @@ START_LOOP_TEST(dma_buf, ROWS(parts))
 }
 END_TEST
 
-/* What is missing, and what becomes of it. */
+/* The missing feature, and the result. */
 static const struct {
 	bool lacks_dma_buf; /* the GPU's driver */
 	bool nic_fails;     /* the NIC's driver, with this: */
@@ -265,7 +266,7 @@ START_LOOP_TEST(flush_where_it_is_needed, 2)
 }
 END_TEST
 
-/* As PyTorch's expandable segments: a NIC gets what lies in one mapping, or says why not. */
+/* As PyTorch's expandable segments: a NIC gets memory of one mapping, or the reason why not. */
 START_LOOP_TEST(virtual_memory, 2)
 {
 	struct frl_mr *mr = NULL;
@@ -302,7 +303,7 @@ START_TEST(managed_memory)
 }
 END_TEST
 
-/* Nothing of CUDA is called for it but what asks whose it is. */
+/* CUDA is called only to find the owner of memory. */
 START_TEST(host_memory)
 {
 	const struct frl_mr_attr attr = query(ends[0].mr);
@@ -380,7 +381,7 @@ START_TEST(changes)
 }
 END_TEST
 
-/* Told once, and nothing else comes of it. */
+/* Reported once, without further effect. */
 START_LOOP_TEST(freed_while_it_was_registered, 2)
 {
 	cu_deviceptr a = allocate(own, 4 * MIB), again = 0;
@@ -414,7 +415,7 @@ START_TEST(context_goes_first)
 }
 END_TEST
 
-/* At the end of a process, and in a child: nobody can say what has become of the memory. */
+/* At the end of a process, and in a child: the state of the memory is unknown. */
 START_LOOP_TEST(driver_goes_first, 2)
 {
 	const cu_result result = _i ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_DEINITIALIZED;

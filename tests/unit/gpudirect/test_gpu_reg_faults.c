@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each call of the driver, and each of libibverbs, fails once while GPU memory is registered,
- * flushed and deregistered: that is told, nothing is left over, and it works the next time. */
+ * flushed and deregistered: it is reported, nothing is left, and the next try works. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static struct frl_device *device;
 static struct frl_pd *pd;
 static cu_context own;
 
-/* What can go wrong, and comes back as that. */
+/* The possible failures, and their results. */
 static const cu_result results[] = { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
 	CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_UNKNOWN,
 	CUDA_ERROR_ILLEGAL_ADDRESS };
@@ -69,7 +69,7 @@ static void close_soft(void)
 	gpu_teardown();
 }
 
-/* True: all of it worked. */
+/* Returns true if all of it worked. */
 static bool use(cu_deviceptr address)
 {
 	struct frl_mr *mr = NULL;
@@ -85,12 +85,12 @@ static bool use(cu_deviceptr address)
 	return rc == 0;
 }
 
-/* What must be the same after it as before. */
+/* State that must be the same after it as before. */
 static const enum fake_cuda_kind kinds[] = { FAKE_CUDA_ALLOCATION, FAKE_CUDA_HOST,
 	FAKE_CUDA_REGISTRATION, FAKE_CUDA_RETAIN, FAKE_CUDA_STREAM, FAKE_CUDA_EVENT,
 	FAKE_CUDA_MODULE };
 
-/* What is to be ended stays if the driver does not end it, or does not let it be ended. */
+/* An object stays if the driver does not end it, or does not allow it. */
 static bool is_an_end(const char *function)
 {
 	static const char *const endings[] = { "Destroy", "Release", "Unload", "Free",
@@ -108,7 +108,7 @@ static void fail_each_call(cu_result result)
 	unsigned n_failed = 0, left[ROWS(kinds)] = { 0 };
 	const char *failed;
 
-	/* What was found out about the driver is kept, and so is a failure of that. */
+	/* Detected properties of the driver are kept, and so is a failed detection. */
 	ck_assert_msg(use(address), "%s", frl_last_error());
 	left[0] = 1;
 	for (unsigned n = 1; n < MOST_CALLS; n++) {
@@ -132,7 +132,7 @@ static void fail_each_call(cu_result result)
 	}
 	ck_assert_uint_gt(n_failed, 3);
 	release(own, address);
-	/* What the driver was told not to end goes with the context. */
+	/* Objects that the driver did not end go with the context. */
 	ck_assert_int_eq(cu.cuCtxDestroy(own), 0);
 	fake->reset();
 	cuda_reset();
@@ -164,7 +164,7 @@ START_TEST(libibverbs)
 }
 END_TEST
 
-/* An application without memory to be pinned is told how much was asked for. */
+/* An application whose memory cannot be pinned gets the requested size. */
 START_TEST(no_memory_to_pin)
 {
 	cu_deviceptr address = allocate(own, 4 * MIB);

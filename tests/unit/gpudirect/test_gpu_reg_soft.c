@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of a GPU on a software device: what is made with the first region, and gone with the last.
- * GPU and driver are doubles. Rows that depend on settings are processes of their own. */
+/* Memory of a GPU on a software device: objects that are made with the first region, and freed with
+ * the last. GPU and driver are doubles. Rows that depend on settings are processes of their own. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -88,7 +88,7 @@ END_TEST
 
 static unsigned n_maps;
 
-/* The driver may wait in both of them for all that the GPU has to do. */
+/* The driver may wait in both of them for all work of the GPU. */
 static int map_freely(struct offload *offload, void *host, size_t length)
 {
 	ck_assert_int_eq(pthread_mutex_trylock(&a.device->guard.mutex), 0);
@@ -210,7 +210,7 @@ START_LOOP_TEST(rights_that_it_does_not_have, ROWS(rights))
 }
 END_TEST
 
-/* What the GPU may do with two mappings in a row: a kernel that does more ends its context. */
+/* The GPU's access to two adjacent mappings: a kernel that does more ends its context. */
 static const struct {
 	int first, second;
 	uint32_t access;
@@ -269,7 +269,7 @@ START_TEST(gpu_without_kernels)
 }
 END_TEST
 
-/* Bytes come out of and go into GPU memory, by all of what the devices can do. */
+/* Bytes are read from and written to GPU memory by all operations of the devices. */
 START_TEST(bytes)
 {
 	const uint32_t length = 20000;

@@ -37,7 +37,7 @@ START_TEST(one_struct_for_a_context)
 }
 END_TEST
 
-/* The runtime's context is the primary one: it is kept as long as somebody works in it. */
+/* The runtime's context is the primary one: it is kept while it is in use. */
 START_TEST(primary_by_its_handle)
 {
 	struct gpu *gpu = NULL;
@@ -212,7 +212,7 @@ START_LOOP_TEST(rounded_to_pages, 2 * ROWS(ranges))
 }
 END_TEST
 
-/* What a GPU writes there is what the processor reads. */
+/* The processor reads the bytes that a GPU writes there. */
 START_TEST(seen_at_the_right_place)
 {
 	struct gpu *gpu = hold(0);
@@ -239,7 +239,7 @@ START_TEST(seen_at_the_right_place)
 }
 END_TEST
 
-/* Ranges that touch are one for who asks, where they are one for the GPU. */
+/* Adjacent ranges are one range for the caller, if they are one for the GPU. */
 START_TEST(across_a_seam)
 {
 	struct gpu *gpu = hold(0);
@@ -334,7 +334,7 @@ START_TEST(registered_by_the_application)
 	ck_assert_uint_ne(gpu_host_address(gpu, memory + 2 * PAGE, 8 * PAGE), 0);
 	gpu_host_unmap(gpu, memory + 2 * PAGE, 8 * PAGE);
 	ck_assert_uint_eq(fake->live(FAKE_CUDA_REGISTRATION), 1);
-	/* What it has registered it can end, and then it is ours to register. */
+	/* It can end its own registrations, and then they are ours to register. */
 	ck_assert_int_eq(cu.cuMemHostUnregister(memory + 4 * PAGE), 0);
 	is_ok(gpu_host_map(gpu, memory + 2 * PAGE, 8 * PAGE));
 	ck_assert_uint_eq(fake->live(FAKE_CUDA_REGISTRATION), 1);
@@ -396,8 +396,8 @@ START_TEST(what_cannot_be_mapped)
 	ck_assert_uint_eq(gpu_host_address(gpu, memory, 3 * PAGE), 0);
 	gpu_host_unmap(gpu, memory, 8 * PAGE); /* was not mapped */
 	gpu_host_unmap(gpu, memory, 2 * PAGE);
-	/* The pages before those of another one there is room for, not for those behind: all of it
-	 * is as before then. */
+	/* There is room for the pages before those of another one, not for those behind: then
+	 * everything is as before. */
 	is_ok(gpu_host_map(gpu, memory + 2 * PAGE, PAGE));
 	is_refused(gpu_host_map(gpu, memory, 8 * PAGE), -ENOMEM, "20480 bytes");
 	ck_assert_uint_eq(fake->live(FAKE_CUDA_REGISTRATION), 1);
@@ -410,7 +410,7 @@ START_TEST(what_cannot_be_mapped)
 }
 END_TEST
 
-/* Whatever call fails, nothing is left, and it works afterwards. */
+/* Any call may fail: nothing is left, and it works afterwards. */
 START_TEST(each_call_fails_once)
 {
 	bool has_failed = true;

@@ -29,7 +29,7 @@ enum block { DST, SRC, OPERAND, ALSO, BLOCKS };
 
 enum alias { APART, DST_IS_OPERAND, DST_IS_SRC, ALL_ONE, ALIASES };
 
-/* What is tried: an action with what it depends on. */
+/* A tested combination: an action with its parameters. */
 struct kind {
 	enum gpu_action action;
 	enum frl_dtype dtype;
@@ -117,7 +117,7 @@ static void fill(void *p, size_t bytes, enum frl_dtype dtype, struct random_stat
 		((uint8_t *)p)[i] = (uint8_t)random_u64(random);
 }
 
-/* What the memory will look like. */
+/* The expected contents of the memory. */
 static void predict(struct trial *t)
 {
 	static uint64_t dst[ROOM / 8], src[ROOM / 8], operand[ROOM / 8];
@@ -168,7 +168,7 @@ static void prepare(struct trial *t, const struct kind *kind, const size_t offse
 		fill(t->work.scalar, frl_dtype_size(kind->dtype), kind->dtype, random);
 }
 
-/* Under AddressSanitizer what lies around the operands must not even be read. */
+/* Under AddressSanitizer the bytes around the operands must not even be read. */
 static void guard(struct trial *t, bool is_guarded)
 {
 	for (int i = 0; i < BLOCKS; i++) {
@@ -274,7 +274,7 @@ START_TEST(counts)
 }
 END_TEST
 
-/* All encodings of the shorter types, of which a random choice may leave out some. */
+/* All encodings of the shorter types, some of which a random choice may miss. */
 START_RANGE_TEST(all_shorts, FRL_WIRE_FLOAT16, FRL_WIRE_BFLOAT16 + 1)
 {
 	static uint16_t src[65536] __attribute__((aligned(16)));
@@ -369,8 +369,8 @@ END_TEST
 
 TEST_MAIN(gpu_work)
 {
-	/* What a kernel's parameters have at most, before CUDA 12.1 and since, and pieces that the
-	 * next one follows. */
+	/* The maximum of a kernel's parameters, before CUDA 12.1 and since, and pieces that
+	 * continue in the next one. */
 	_Static_assert(sizeof(struct gpu_batch) <= 4096, "more than a kernel is given");
 	_Static_assert(sizeof(struct gpu_batch_many) <= 32764, "more than a kernel is given");
 	_Static_assert(sizeof(struct gpu_work) == 64, "pieces lie close together");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The plugin with memory of GPUs: the double of CUDA's driver, as NCCL has it when it calls init,
- * and a connection of the process with itself. NICs are those of tests/fakes/verbs/fake_verbs.h.
+ * The plugin with memory of GPUs: the double of CUDA's driver in the state in which NCCL calls
+ * init, and a connection of the process with itself. NICs are those of
+ * tests/fakes/verbs/fake_verbs.h.
  */
 #ifndef FERRULE_TESTS_UNIT_NCCL_NCCL_GPU_FIXTURE_H
 #define FERRULE_TESTS_UNIT_NCCL_NCCL_GPU_FIXTURE_H
@@ -31,7 +32,7 @@ static const struct cuda_api *cuda;
 static cu_context context;
 static void *net;
 
-/* What NCCL has done before it asks a plugin for anything. */
+/* NCCL's calls before it asks a plugin for anything. */
 static inline void start_cuda(void)
 {
 	cu_device device;

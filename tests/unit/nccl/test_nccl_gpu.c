@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of GPUs and the NCCL plugin: which devices say that they take it, registrations, messages
- * and flushes. NICs are those of tests/fakes/verbs/fake_verbs.h, the GPU is the double of the
- * driver: what passes here says nothing about a real one.
+ * Memory of GPUs and the NCCL plugin: devices that report to take it, registrations, messages and
+ * flushes. NICs are those of tests/fakes/verbs/fake_verbs.h, the GPU is the double of the driver: a
+ * pass says nothing about a real one.
  */
 #include <stdlib.h>
 
@@ -201,7 +201,7 @@ START_TEST(no_gpu)
 }
 END_TEST
 
-/* Who never asked for GPUs has no CUDA started. */
+/* A user that did not ask for GPUs gets no CUDA started. */
 START_TEST(left_alone)
 {
 	struct nccl_properties_v12 is;
@@ -235,7 +235,7 @@ START_LOOP_TEST(messages, 2)
 }
 END_TEST
 
-/* What a GPU does not order by itself is flushed, and nothing else. */
+/* Writes that a GPU does not order by itself are flushed, and nothing else. */
 START_LOOP_TEST(flush, 2)
 {
 	static const char *const attributes[] = { "118=0,117=1", "118=200" };
@@ -318,7 +318,7 @@ START_TEST(refused)
 }
 END_TEST
 
-/* Any call may fail: an error, or nothing that matters; nothing stays, and all works afterwards. */
+/* Any call may fail, with an error or without effect; nothing stays, and all works afterwards. */
 START_LOOP_TEST(calls, CALLS)
 {
 	struct pair pair;
@@ -366,8 +366,8 @@ START_TEST(other_memory)
 }
 END_TEST
 
-/* What a software port has set up for a GPU does not go with the last region, which would wait for
- * the GPU, but with the port. */
+/* A software port's set-up for a GPU goes with the port, not with the last region, which would wait
+ * for the GPU. */
 START_TEST(stays_set_up)
 {
 	static const char *const waiting[] = { "cuMemFree", "cuMemFreeHost", "cuMemHostUnregister",
@@ -397,7 +397,7 @@ START_TEST(stays_set_up)
 }
 END_TEST
 
-/* Who cannot deregister must not be taken to have done so. */
+/* A failed deregistration must not count as done. */
 START_TEST(busy)
 {
 	struct pair pair;
@@ -435,7 +435,7 @@ TEST_MAIN(nccl_gpu)
 	set_socket_path();
 	setenv("FERRULE_DEVICES", "verbs:nic0", 1);
 	setenv("FERRULE_TIMEOUT_S", "1", 1);
-	/* As users have to; no row is to pass by a default that newer drivers do not have. */
+	/* As users have to; no row may pass by a default that newer drivers do not have. */
 	setenv("FAKE_CUDA_LOADING", "eager", 1);
 	/* Settings are read once in a process. */
 	return run_with_daemon(run_suite_forked, all_tests(NULL, NULL));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a software port needs of a GPU is set up at init, before NCCL's kernels run: calls of the
- * driver that load, map or allocate may wait for these.
+ * The set-up of a software port for a GPU at init, before NCCL's kernels run: calls of the driver
+ * that load, map or allocate may wait for these.
  */
 #include <stdlib.h>
 
 #include "nccl/devices.h"
 #include "tests/unit/nccl/nccl_gpu_fixture.h"
 
-/* Calls that may wait for what runs, or hold the driver's locks for long. */
+/* Calls that may wait for running work, or hold the driver's locks for long. */
 static const char *const setting_up[] = { "cuModuleLoadData", "cuModuleGetFunction",
 	"cuMemHostRegister", "cuMemAlloc", "cuStreamCreateWithPriority", "cuEventCreate",
 	"cuDevicePrimaryCtxRetain" };
@@ -73,8 +73,8 @@ START_TEST(set_up_at_init)
 }
 END_TEST
 
-/* A kernel of NCCL's waits for the network in the same context, and modules are loaded lazily: what
- * was set up at init is all that a connection needs. Setting up would not end. */
+/* A kernel of NCCL's waits for the network in the same context, and modules are loaded lazily: the
+ * set-up at init is enough for a connection. Setting up now would not end. */
 START_TEST(beside_a_kernel_that_waits)
 {
 	cu_deviceptr memory;
@@ -145,7 +145,8 @@ START_TEST(no_context)
 }
 END_TEST
 
-/* What fails at init is tried again when memory is registered, and does not end the job. */
+/* A set-up that fails at init is tried again when memory is registered, and does not end the
+ * job. */
 START_LOOP_TEST(fails_at_init, 6)
 {
 	static const char *const failing[] = { "cuModuleLoadData", "cuMemAlloc",

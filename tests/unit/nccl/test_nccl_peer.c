@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The NCCL plugin, and a peer that is no plugin but this test, which says what it likes: in handle
- * and hello, in announcements, and in the immediate data and lengths of writes. What makes no sense
- * is an error in the log and at the one connection; what makes sense arrives. Each end checks by
- * itself: the peer here never does.
+ * The NCCL plugin, and this test as a peer that is not a plugin and sends anything: in handle and
+ * hello, in announcements, and in the immediate data and lengths of writes. Invalid messages are
+ * errors in the log and at the one connection; valid ones arrive. Each end checks by itself: the
+ * peer here never does.
  */
 #include <arpa/inet.h>
 #include <check.h>
@@ -66,7 +66,7 @@ static void begin(void)
 	struct frl_qp_config config = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH };
 	struct frl_device_config device;
 
-	/* What a test that failed has left. */
+	/* The rest of a test that failed. */
 	memset(&peer, 0, sizeof(peer));
 	comm = NULL;
 	registration = NULL;
@@ -210,7 +210,7 @@ END_TEST
 
 /* ---- hellos: the plugin listens */
 
-/* 0: there is a connection; or why not, and frl_last_error() is the plugin's reason. */
+/* Returns 0 if there is a connection, or the reason, with the plugin's text in frl_last_error(). */
 static int ask(const struct net_hello *hello, size_t size)
 {
 	uint64_t handle[NCCL_HANDLE_SIZE / 8] = { 0 }, until = now_ms() + HANG_MS;
@@ -498,7 +498,7 @@ START_LOOP_TEST(announcements, ROWS(announcement_rows))
 }
 END_TEST
 
-/* Somebody who has taken the listener's name. */
+/* A program that has taken the listener's name. */
 START_TEST(strange_welcome)
 {
 	begin();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What FERRULE_DEVICES means to the NCCL plugin. */
+/* The meaning of FERRULE_DEVICES to the NCCL plugin. */
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -80,7 +80,8 @@ START_TEST(too_many)
 }
 END_TEST
 
-/* The local fabric connects no two hosts: who has not asked for the plugin does not get it. */
+/* The local fabric connects no two hosts: a user that has not asked for the plugin does not get
+ * it. */
 START_TEST(any)
 {
 	static struct port_info ports[NET_MAX_PORTS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What NCCL_PROTO lets NCCL use, and whether its kernels may unpack then. */
+/* The protocols that NCCL_PROTO allows NCCL, and whether its kernels may unpack then. */
 #include <check.h>
 #include <string.h>
 

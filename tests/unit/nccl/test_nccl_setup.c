@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Setting up a connection of the NCCL plugin where the other end is a stranger: one that asks for
- * paths as no plugin does, ends half-way, or has handles of another release. Then what is reaped.
+ * Setting up a connection of the NCCL plugin to an unknown peer: one that asks for paths as no
+ * plugin does, ends half-way, or has handles of another release. Then the cleanup.
  */
 #include <check.h>
 #include <errno.h>
@@ -141,7 +141,7 @@ static void unask(struct ask *ask)
 	frl_cq_destroy(ask->cq);
 }
 
-/* Accepts until the ask is answered: 0, or why it was refused. */
+/* Accepts until the ask is answered. Returns 0, or the reason of a refusal. */
 static int answer(struct listener *listener, struct ask *ask)
 {
 	uint64_t until = now_ms() + HANG_MS;
@@ -177,7 +177,7 @@ static struct listener *listen_for(uint64_t handle[NCCL_HANDLE_SIZE / 8])
 	return listener;
 }
 
-/* What accept says in the end. */
+/* The final result of accept. */
 static int fails(struct listener *listener)
 {
 	uint64_t until = now_ms() + HANG_MS;
@@ -409,7 +409,7 @@ static unsigned users_of(unsigned shard)
 	return users;
 }
 
-/* What listens has its device once that is open. */
+/* A listener has its device once that is open. */
 static void await_users(unsigned shard, unsigned users)
 {
 	uint64_t until = now_ms() + HANG_MS;

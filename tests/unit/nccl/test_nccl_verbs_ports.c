@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What FERRULE_DEVICES means to the NCCL plugin where there is hardware, and what it says of it. */
+/* The meaning of FERRULE_DEVICES to the NCCL plugin with hardware, and its messages. */
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>

@@ -109,7 +109,7 @@ static void keep(struct cq *cq, const struct frl_wc *wc, bool urgent)
 	gate->base.held++;
 }
 
-/* What it holds takes room, is not there yet, and is notified of when it is passed on. */
+/* A held completion takes room, is not there yet, and is notified of when it is passed on. */
 START_TEST(gate_holds_back)
 {
 	struct test_gate gate = { .base.take = keep };

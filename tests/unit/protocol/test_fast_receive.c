@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packets that takes_fast_write() is true of take a fast path, by the opcode in the BTH; the
- * general path goes by what wire_decode() has found about it. So the same packets take the general
- * path when the opcode in the BTH is one that nobody uses. Whatever comes before and after, all
- * that comes of both is the same: placements, completions, answers and every field of the queue
- * pair, after each packet. Whole WRITEs show which path was taken: only the general path keeps
- * their key. FRL_SEED=n runs seed n alone.
+ * Packets for which takes_fast_write() is true take a fast path, by the opcode in the BTH; the
+ * general path uses the description of wire_decode(). So the same packets take the general path
+ * when the opcode in the BTH is an unused one. The results of both are the same in any sequence:
+ * placements, completions, answers and every field of the queue pair, after each packet. Whole
+ * WRITEs show the path: only the general path keeps their key. FRL_SEED=n runs seed n alone.
  */
 #include "tests/unit/protocol/fixtures/fast_trace.h"
 #include "tests/fixtures/program.h"
@@ -53,7 +52,7 @@ static uint8_t any_opcode(struct run *run)
 	return (uint8_t)below(run, OP_SEND_ONLY_INV + 1);
 }
 
-/* What goes on with the message that is arriving, or starts one. */
+/* A packet that continues the arriving message, or starts one. */
 static uint8_t next_opcode(struct run *run)
 {
 	const struct responder *r = &run->f->qp.responder;

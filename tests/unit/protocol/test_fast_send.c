@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Send requests that takes_fast_post() is true of take a fast path through posting and sending.
+ * Send requests for which takes_fast_post() is true take a fast path through posting and sending.
  * With an empty element behind the other one, which is left out, the same requests take the general
- * path. Whatever happens to them, all that comes of both is the same: packets, completions and
- * every field of the queue pair, after each step. FRL_SEED=n runs seed n alone.
+ * path. The results of both are the same in any sequence: packets, completions and every field of
+ * the queue pair, after each step. FRL_SEED=n runs seed n alone.
  */
 #include "tests/unit/protocol/fixtures/fast_trace.h"
 #include "tests/fixtures/program.h"
@@ -99,7 +99,7 @@ static enum frl_wr_opcode any_opcode(struct run *run)
 	return often[below(run, ROWS(often))];
 }
 
-/* Of memory that is there: the payload is copied. */
+/* Memory that exists: the payload is copied. */
 static void make_inline(struct run *run, struct frl_send_wr *wr, struct frl_sge sges[])
 {
 	wr->flags |= FRL_SEND_INLINE;

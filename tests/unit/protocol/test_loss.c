@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What loss costs a stream of WRITEs, in virtual time: two queue pairs, joined by a link that takes
- * its time for each packet, keeps the order, and drops at random, alone or as trains of packets
- * that leave together. Processors take no time. Deterministic: a random sequence of its own.
+ * The cost of loss for a stream of WRITEs, in virtual time. Two queue pairs are joined by a link
+ * that takes its time for each packet, keeps the order, and drops at random, alone or in batches of
+ * packets that leave together. Processors take no time. Deterministic: a random sequence of its
+ * own.
  */
 #include "lib/base/random.h"
 #include "lib/protocol/qp.h"
@@ -146,7 +147,7 @@ static void put(struct pipe *pipe, const struct packet_out *out, uint64_t at_ns,
 			out->payload_len };
 }
 
-/* One after the other; of a train all or none are lost. */
+/* One after the other; of a batch all or none are lost. */
 static void send(struct world *w)
 {
 	struct packet_out out[TRAIN_MAX];

@@ -137,7 +137,7 @@ START_TEST(receive_completions)
 }
 END_TEST
 
-/* Of the last packet of what completes a receive. */
+/* The last packet of a message that completes a receive. */
 START_TEST(solicited_events)
 {
 	static const struct {

@@ -81,7 +81,7 @@ START_LOOP_TEST(nothing_begun, 2)
 }
 END_TEST
 
-/* Refused: what was there before the packet counts. */
+/* Refused: the bytes before the packet count. */
 static const struct {
 	uint8_t opcode;
 	uint32_t length;

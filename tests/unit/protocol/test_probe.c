@@ -516,7 +516,7 @@ START_TEST(next_look)
 }
 END_TEST
 
-/* An operator is told what ends a wait, not of probes. */
+/* An operator is shown the event that ends a wait, not probes. */
 START_TEST(described)
 {
 	struct fixture *f = ten_packets(&(struct fixture_config){ .rnr_retry = 7 });

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Posting, failing, and what is dropped at the door. */
+/* Posting, failing, and packets that are dropped at once. */
 #include "tests/fixtures/program.h"
 #include "tests/unit/protocol/fixtures/qp_fixture.h"
 

@@ -89,7 +89,7 @@ static const struct wire_packet *request_at(const struct flow *flow, struct psn 
 	return NULL;
 }
 
-/* The packets are the recorded ones, but for the bits that are each end's own business. */
+/* The packets equal the recorded ones, except for bits that each end chooses itself. */
 static void check_sent(const char *file, const struct flow *flow)
 {
 	for (uint32_t i = 0; i < end.n_out; i++) {

@@ -25,7 +25,7 @@ static void widen(uint32_t rkey, uint64_t va, uint64_t length)
 	region->length = high - low;
 }
 
-/* The memory that the requests name. What SEND with Invalidate names is a window. */
+/* The memory that the requests name. The key in SEND with Invalidate is a window's. */
 static void make_regions(const struct flow *flow, const struct special *special)
 {
 	for (uint32_t i = 0; i < flow->n_requests; i++) {

@@ -154,7 +154,7 @@ START_TEST(send_with_invalidate)
 }
 END_TEST
 
-/* Somebody else's window: its key is worth nothing here. */
+/* Another queue pair's window: its key is not valid here. */
 START_LOOP_TEST(window_of_another_queue_pair, 2)
 {
 	struct fixture *f = fixture_new(&(struct fixture_config){ .mtu = MTU });

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Arriving payload: where it goes, and where it must not. */
+/* Arriving payload: its places, and forbidden ones. */
 #include "tests/fixtures/program.h"
 #include "tests/unit/protocol/fixtures/qp_fixture.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * WRITEs that go the responder's short way, and the same ones that go the long way: nobody may tell
- * the difference. A PSN with a bit above its 24 is the same PSN to all but the comparison with the
- * expected one, which lets packets in.
+ * WRITEs on the responder's short path, and the same ones on the long path: the results must be the
+ * same. A PSN with a bit above its 24 is the same PSN except in the comparison with the expected
+ * one, which lets packets in.
  */
 #include "tests/fixtures/program.h"
 #include "tests/unit/protocol/fixtures/qp_fixture.h"

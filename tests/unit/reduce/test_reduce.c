@@ -345,7 +345,7 @@ START_TEST(nonsense_does_nothing)
 }
 END_TEST
 
-/* What the best table is made of: a fast function where there is one, plain C otherwise. */
+/* The best table consists of fast functions where there are some, and plain C otherwise. */
 START_TEST(tables)
 {
 	const struct reduce_kernels *best = reduce_best_kernels(), *last = NULL;

@@ -177,7 +177,8 @@ static void put(uint8_t *p, size_t size, size_t i, uint32_t x)
 	memcpy(p + i * size, &x, size);
 }
 
-/* What all values are paired with: all of 8 bits, otherwise the edges and some of each exponent. */
+/* The second operands of all values: all of 8 bits, otherwise the edges and some of each
+ * exponent. */
 static int partners(const struct format *format, uint32_t list[MAX_PARTNERS])
 {
 	struct random_state random;

@@ -14,7 +14,7 @@
 
 enum { MAX_COUNT = 700, ROOM = MAX_COUNT * 4 + 128, N_LOOPS = MAX_KERNELS * FRL_WIRES };
 
-/* What the inputs of one check look like. */
+/* The kind of inputs of one check. */
 enum kind {
 	NORMAL,       /* Gaussian-like */
 	EXPONENTS,    /* every magnitude that there is */
@@ -249,7 +249,7 @@ static bool is_scale(uint16_t bits, double amax)
 	return bits >= 0x80 && scale * 127 >= amax && (bits == 0x80 || lower * 127 < amax);
 }
 
-/* Of two elements, with nearly every amax. */
+/* Two elements, with nearly every amax. */
 START_TEST(every_scale)
 {
 	float x[2], y[2];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ferrule-bench checks results against: its numbers and references against the library's
- * element-wise code, in several orders; its error bounds against encodings that keep them and
- * others that do not; where everything lies in the buffers of each operation.
+ * The references of ferrule-bench's checks. Its numbers and references are tested against the
+ * library's element-wise code, in several orders; its error bounds against encodings that keep them
+ * and others that do not; and the places of everything in the buffers of each operation.
  */
 #include <check.h>
 #include <math.h>

@@ -231,7 +231,7 @@ START_LOOP_TEST(whole, 2)
 }
 END_TEST
 
-/* What there is before the cut is read; and unless it is between two blocks, it is told. */
+/* Packets before the cut are read; the cut is reported unless it is between two blocks. */
 START_LOOP_TEST(cut, 2)
 {
 	struct made made = make_file(_i);
@@ -316,7 +316,7 @@ START_TEST(interface_that_is_not_there)
 	add_simple_packet(&made, 1, "x");
 	ck_assert_int_eq(read_all(&made, made.len, false, &error), 0);
 	ck_assert_ptr_nonnull(error);
-	/* Those of one section are not those of the next. */
+	/* Interfaces of one section are not those of the next. */
 	made.len = 0;
 	add_section(&made, false);
 	add_interface(&made, 1, 0, 6);

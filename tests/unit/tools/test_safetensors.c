@@ -316,7 +316,7 @@ START_TEST(write_through_links)
 }
 END_TEST
 
-/* What is no regular file is no file to replace. */
+/* A file that is not a regular one is not replaced. */
 START_TEST(write_to_special_files)
 {
 	const struct outfile_part part = { "new", 3 };

@@ -176,7 +176,7 @@ END_TEST
 
 /* ---- batches */
 
-/* What ranks rely on: the gradients of the parts add up to those of the whole. */
+/* A property that ranks rely on: the gradients of the parts add up to those of the whole. */
 START_TEST(parts_add_up)
 {
 	static const struct net_shape shape = { 3, { 64, 24, 16, 10 } };

@@ -256,7 +256,7 @@ START_LOOP_TEST(flipped_bit, N_QUERIES)
 	for (size_t bit = queries[_i].ip * 8; bit < len * 8; bit++) {
 		size_t at = bit / 8 - queries[_i].ip;
 
-		/* Of IPv6, its addresses, and no options. */
+		/* IPv6, its addresses, and no options. */
 		if (!queries[_i].ipv4 && (at < 8 || (at >= 40 && at < 48)))
 			continue;
 		frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -301,7 +301,7 @@ START_TEST(cut_options)
 }
 END_TEST
 
-/* Bytes are set to others, and the checksums are right. Of IPv6, options begin at byte 54. */
+/* Bytes are set to others, and the checksums are right. Options of IPv6 begin at byte 54. */
 static const struct {
 	const char *name;
 	int query;

@@ -141,7 +141,7 @@ static void say_met(void)
 	say(CTL__GROUP_EVENT_KIND__GROUP_MET, 0, 0);
 }
 
-/* Of the other rank. */
+/* The other rank's. */
 static void say_piece(uint32_t round, uint8_t byte, size_t size)
 {
 	Ctl__GroupPiece piece = CTL__GROUP_PIECE__INIT;

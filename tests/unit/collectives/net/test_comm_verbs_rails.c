@@ -191,7 +191,7 @@ struct pile {
 	sem_t can_come, have_come;
 };
 
-/* Of the first channel: receives that the other knows of and has not used, and sends that are
+/* The first channel: receives that the other knows of and has not used, and sends that are
  * done. */
 static void look(const struct rank *rank, uint32_t *ret_receives, uint32_t *ret_sends)
 {

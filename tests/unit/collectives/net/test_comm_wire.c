@@ -263,7 +263,7 @@ static void reduce_others(struct rank *rank)
 			.dtype = FRL_FLOAT32,
 			.op = (enum frl_op)(FRL_PROD + i / ROWS(counts) % 3),
 			.wire = (enum frl_wire)(1 + i / ROWS(counts) / 3) };
-		/* Of MAX and MIN: each rank's number, and with int8 the result, which is at most
+		/* For MAX and MIN: each rank's number, and with int8 the result, which is at most
 		 * 1.5; factors are at least 0.5, so an error is at most twice that much of the
 		 * product. */
 		double u = units[c.wire] * (c.wire == FRL_WIRE_INT8 ? 2 : 1.5);

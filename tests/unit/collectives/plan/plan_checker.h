@@ -5,7 +5,7 @@
  *
  * An element is known by whose contributions are in it, how often (a sum of random numbers, one for
  * each rank and place), and by a hash of the expression that made it, in which a + b is b + a but
- * (a + b) + c is not a + (b + c). What is checked:
+ * (a + b) + c is not a + (b + c). Checks:
  *
  *  - both ends of a connection agree on their messages: number, counts, formats; no plan minds when
  *    short messages overtake long ones

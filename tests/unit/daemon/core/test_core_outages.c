@@ -240,7 +240,7 @@ START_TEST(a_first_join_is_not_held)
 }
 END_TEST
 
-/* Of two connections one receives data: it stays, for as long as it does. */
+/* One of two connections receives data: it stays, for as long as it does. */
 START_TEST(connections)
 {
 	struct ends ends = ends_new(TWO_HOSTS);

@@ -33,7 +33,7 @@ enum {
 	PIECES = 2,
 	PIECE = 1 << 20,
 	OWNER_MAX = (32 << 20) / PIECE, /* pieces on their way */
-	/* What a peer's stream and its socket may hold, and a short message of each rank. */
+	/* The capacity of a peer's stream and its socket, and a short message of each rank. */
 	PEER_MAX = (2 << 20) + (1 << 19) + N_RANKS * 1024,
 	/* Nothing moves any more if nothing has for that long, and that many turns. */
 	SETTLE_MS = 150,
@@ -190,7 +190,7 @@ static void turn(void)
 	event_base_loop(base, EVLOOP_NONBLOCK);
 }
 
-/* What has moved so far. */
+/* The total of bytes and pieces moved so far. */
 static size_t moved(void)
 {
 	size_t bytes = n_pieces;
@@ -451,7 +451,7 @@ static void send_file(int to, int fd, enum way way)
 		leave_no_descriptor();
 }
 
-/* Whatever comes next ends it; others are served meanwhile. */
+/* It ends with the next message, whichever that is; others are served meanwhile. */
 START_LOOP_TEST(slow_file_ends_its_stream, WAYS)
 {
 	int reader, fd = slow_file(&reader);

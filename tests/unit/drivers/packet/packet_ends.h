@@ -63,7 +63,7 @@ static inline void make_packet(
 	icrc_store(packet->trailer + packet->trailer_len - ICRC_LEN, crc);
 }
 
-/* Of `len` bytes each, which can be joined. */
+/* Each has `len` bytes, and they can be joined. */
 static inline void make_packets(struct port_packet packets[], unsigned n, bool v4, uint32_t len)
 {
 	struct wire_path path;

@@ -211,7 +211,7 @@ START_TEST(expects)
 }
 END_TEST
 
-/* Whatever arrives, nothing is read or written out of bounds. */
+/* No input is read or written out of bounds. */
 START_LOOP_TEST(garbage, 4)
 {
 	struct port_frame frames[PORT_BURST];

@@ -234,7 +234,7 @@ START_LOOP_TEST(cut_up, ROWS(cuts))
 	memcpy(frame, packet.header, cuts[_i].len < HEADERS ? cuts[_i].len : HEADERS);
 	if (cuts[_i].at >= 0)
 		frame[cuts[_i].at] ^= 1;
-	/* Of exactly that length: a sanitizer finds reads behind it. */
+	/* A block of exactly that length: a sanitizer finds reads behind it. */
 	frame = realloc(frame, cuts[_i].len ? cuts[_i].len : 1);
 	is_cut = packet_cut(&vnet, frame, cuts[_i].len, cuts[_i].len, &cut);
 	ck_assert_msg(is_cut == (cuts[_i].n > 0), "%s", cuts[_i].what);

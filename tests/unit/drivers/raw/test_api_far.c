@@ -222,8 +222,8 @@ START_LOOP_TEST(moves, ROWS(pairs))
 	struct frl_qp_attr qp;
 
 	start_pair((unsigned)_i);
-	/* Of each end: packets, the application's memory, and all of the engine's buffers at once.
-	 * Memory of GPUs is registered by dma-bufs. */
+	/* The memory of each end: packets, the application's, and all of the engine's buffers at
+	 * once. Memory of GPUs is registered by dma-bufs. */
 	ck_assert_uint_eq(fake_verbs_calls("ibv_reg_mr"), 2 * 3);
 	expect_tier(mine, far_a);
 	expect_tier(theirs, far_b);

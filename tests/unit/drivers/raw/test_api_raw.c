@@ -31,7 +31,7 @@ static void fill(void)
 	}
 }
 
-/* What may differ. */
+/* Options of the devices. */
 static const struct {
 	const char *ips[2];
 	const char *mtu; /* of the second one's interface */

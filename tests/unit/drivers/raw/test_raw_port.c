@@ -244,7 +244,7 @@ static const struct {
 	{ own_mac, "fe80::ff:fe00:0", 17, 546, false, true },
 	{ own_mac, "fe80::ff:fe00:0", 6, 0, false, true },
 	{ own_mac, "fe80::ff:fe00:1", 17, 4791, false, true },
-	/* What is everybody's. */
+	/* Frames that belong to everybody. */
 	{ broadcast, NULL, 0x0806, 0, true, true },
 	{ own_mac, NULL, 0x0806, 0, true, true },
 	{ other_mac, NULL, 0x0806, 0, false, true },

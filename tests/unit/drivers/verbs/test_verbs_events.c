@@ -297,7 +297,7 @@ START_LOOP_TEST(overrun, 2)
 			frl_mr_rkey(two->mr));
 	ck_assert_ptr_eq(verbs_event(one, FRL_EVENT_CQ_ERR).cq, one->cq);
 	ck_assert_str_ne(verbs_logged("overran"), "");
-	/* What fitted can be had. */
+	/* Completions that fitted can be polled. */
 	n = frl_poll_cq(one->cq, 8, wc);
 	ck_assert_int_le(n, 4);
 	verbs_refused(n < 0 ? n : frl_poll_cq(one->cq, 8, wc), -EOVERFLOW, "poll more often");

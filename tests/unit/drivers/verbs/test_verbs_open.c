@@ -146,7 +146,7 @@ START_TEST(list_without_v2)
 		if (device.ports[0].gids[i].type == IBV_GID_TYPE_ROCE_V2)
 			device.ports[0].gids[i].type = -1;
 	plug(&device);
-	/* Of this port's entries: the other's do not count. */
+	/* The entries of this port: the other's do not count. */
 	device.attr.phys_port_cnt = 2;
 	device.ports[1].state = IBV_PORT_DOWN;
 	device.ports[0].gids[2].type = -1;

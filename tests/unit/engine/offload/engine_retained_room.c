@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How much is kept, and what becomes of it when the room is needed. */
+/* How much is retained, and the frames that go when the room is needed. */
 #include <string.h>
 
 #include "lib/engine/offload/transfers.h"
@@ -83,7 +83,7 @@ static void remove_other(void)
 	mock_offload_fini(&other);
 }
 
-/* Received payload of the other one leaves as it came, when it is there. */
+/* Received payload of the other one is sent as it came, when it is there. */
 static void finish_other(uint32_t length)
 {
 	struct frl_sge sge = { other_memory->there, length, other_region.key };
@@ -108,8 +108,8 @@ static void finish_other(uint32_t length)
 	retained_check(length, 0, length);
 }
 
-/* Of a GPU that is behind everything is still being written, and it came first: the other one has
- * nothing kept for so long as one looks past that, and then its own oldest goes as ever. */
+/* The writes of a slow GPU are all unfinished, and they came first. The other one retains nothing
+ * while one looks past them, and then its own oldest go as usual. */
 START_TEST(another_is_behind)
 {
 	enum { BATCH = OFFLOAD_HELD, LENGTH_OF_ONE = BATCH * HOST_MTU };
@@ -171,8 +171,8 @@ START_LOOP_TEST(another_needs_the_room, RESULTS)
 }
 END_TEST
 
-/* Who needs the room gets it: frames are held and slabs found as if nothing were kept. What is kept
- * moves on. */
+/* A user that needs the room gets it: frames are held and slabs found as if nothing were retained.
+ * Retained payload moves on. */
 START_LOOP_TEST(others_need_the_room, RESULTS)
 {
 	enum { SLABS_ALL = 256 };

@@ -16,7 +16,7 @@ struct offload_config {
 	bool loop;             /* both are one */
 	bool in_place;         /* and on demand, without ICRC */
 	bool copies;           /* the port refers to no memory */
-	/* What `b` receives goes on in memory of the offload's; without an ICRC, or with one; and
+	/* The offload's memory gets most of what `b` receives; without an ICRC, or with one; and
 	 * the frames that the port spares (OFFLOAD_HELD). */
 	bool is_far;
 	bool has_icrc;
@@ -51,7 +51,7 @@ void offload_post(
 
 uint8_t offload_byte(uint32_t i);
 void offload_fill(uint8_t *bytes, uint32_t length);
-/* The bytes are those that offload_fill() has made, from number `from` on. */
+/* Checks that the bytes are those of offload_fill(), from number `from` on. */
 void offload_expect(const uint8_t *bytes, uint32_t from, uint32_t length);
 
 /* An address handle of `a`, in a pair of the type UD, for `b`. */

@@ -200,7 +200,8 @@ START_TEST(seen_before_it_is_placed)
 }
 END_TEST
 
-/* A UDP checksum, which others may send: who has verified it, and whether it is right. */
+/* A UDP checksum, which others may send: whether the NIC has verified it, and whether it is
+ * right. */
 static const struct {
 	bool by_nic, is_right;
 } checksums[] = { { false, true }, { false, false }, { true, true }, { true, false } };
@@ -414,7 +415,7 @@ static void read_by(unsigned i, uint32_t offset, uint32_t length)
 	host_post(pair.a, i, wr, 32768, length, NULL);
 }
 
-/* A READ, of another queue pair too, gets the bytes of an acknowledged WRITE that are still on
+/* A READ, also of another queue pair, gets the bytes of an acknowledged WRITE that are still on
  * their way: they are fetched behind it. Other bytes of the region need not wait. */
 START_LOOP_TEST(reads_what_was_written, 16)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames that go on in memory which the processor does not reach: too many of them, for nobody, or
- * when whoever reaches it is gone. */
+/* Frames that continue in memory which the processor does not reach: too many of them, for no
+ * receiver, or without the offload that reaches it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -293,8 +293,8 @@ START_LOOP_TEST(datagrams, 2)
 }
 END_TEST
 
-/* To strangers of the port, and of no queue pair: they are not fetched. What has a UDP checksum
- * that the NIC has not verified is, and then seen to be wrong. */
+/* For others than the port, or for no queue pair: they are not fetched. A frame with a UDP checksum
+ * that the NIC has not verified is, and then found wrong. */
 START_LOOP_TEST(not_for_us, 4)
 {
 	struct wire_headers h = simple_headers(OP_SEND_ONLY);

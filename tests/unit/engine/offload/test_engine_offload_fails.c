@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Offloads that fail: whom it concerns, and what they are told. */
+/* Offloads that fail: the affected queue pairs, and their reports. */
 #include <string.h>
 
 #include "tests/unit/engine/offload/offload_fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Offloads that take less than comes: which are asked again, which go on, which are blamed. And
- * ports that keep what they have sent. */
+/* Offloads that take less than arrives: which peers are asked again, which go on, which are blamed.
+ * And ports that keep sent packets. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -293,8 +293,8 @@ static bool is_reference(uint32_t k)
 	return !packet->copy && packet->pieces[0].mem;
 }
 
-/* Memory that the port still refers to stays as it is, however late it lets go, and nothing waits
- * for that: the rest is copied. */
+/* Memory that the port still refers to stays unchanged, however late it is released, and nothing
+ * waits for that: the rest is copied. */
 START_TEST(by_reference)
 {
 	uint32_t n_mapped;

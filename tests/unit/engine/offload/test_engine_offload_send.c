@@ -308,7 +308,8 @@ START_TEST(blocked_peers)
 }
 END_TEST
 
-/* What waits beside a queue that has just become empty is work: whoever asks does not sleep. */
+/* Packets that wait beside a queue that has just become empty are work: the caller must not
+ * sleep. */
 START_TEST(waits_beside_a_full_queue)
 {
 	open_pair(FRL_QPT_RC, false);

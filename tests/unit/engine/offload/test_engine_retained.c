@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What came for memory that the processor does not reach, and leaves from there again. The memory
- * is changed behind the engine's back in between: so one sees which bytes have left, those of the
- * packets or those of the memory.
+ * Payload that arrived for memory that the processor does not reach, and leaves from there again.
+ * The memory is changed behind the engine's back in between, which shows the source of sent bytes:
+ * packets or memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -312,7 +312,7 @@ START_LOOP_TEST(ends_with_it, PAIRS(KINDS, ENDINGS))
 	ck_assert_uint_eq(
 		retained_pair.b->port.n_out, retained_test == FRAMES ? LENGTH / HOST_MTU : 0);
 	ck_assert(!engine_region_queued(&retained_pair.b->engine, &retained_pair.region));
-	/* The offload's failure is noticed by who uses it. */
+	/* The failure of the offload is noticed when it is used. */
 	if (ending == OFFLOAD)
 		offload_post(
 			retained_pair.b, 2, (struct frl_send_wr){ .opcode = FRL_WR_SEND }, 0, 4);
