@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * libFuzzer entry for frames of the control protocol: any bytes as a stream of them. What is
- * taken is packed again and must be taken again, unchanged; any text, cleaned, must be taken.
+ * libFuzzer entry for frames of the control protocol: any bytes as a stream of them. A frame
+ * that is accepted is packed, and must be accepted again unchanged; so must any cleaned text.
  * The corpus is replayed by tests/unit/fuzz/test_fuzz_corpus.c. To build, with the protocol
  * from a build folder:
  *   clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \

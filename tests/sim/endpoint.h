@@ -37,8 +37,8 @@ struct sim_cq {
 	uint32_t scanned; /* completions before that have been checked */
 	uint8_t armed;    /* as it should be: enum cq_armed */
 	bool notifies;    /* its channel is to be told */
-	/* Entries before that could be polled when they were checked, and notified then. What must
-	 * be notified: enum sim_notice. */
+	/* Entries before that could be polled when they were checked, and notified then. enum
+	 * sim_notice says which ones must be notified. */
 	uint32_t noted;
 	uint8_t notices[ENDPOINT_CQ];
 };

@@ -40,7 +40,7 @@ for page in ${pages[@]+"${pages[@]}"}; do
 	}' "$page")
 	while read -r line function file; do
 		if [ ! "$file" ]; then
-			# Of libraries and the kernel, or named before.
+			# A function of a library or the kernel, or one that was named before.
 			grep -q "^[0-9]* $function [^ ]" <<<"$named" || case $function in
 			frl_* | ibv_* | sendmmsg) ;;
 			*)

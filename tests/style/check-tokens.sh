@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What must not be in the sources: calls that a library never makes, unfinished work, spaces as
-# indentation, long lines, long files and long functions; and what must: the licence line.
+# Sources have the licence line. They have no calls that a library never makes, no unfinished work,
+# no spaces as indentation, no long lines, long files or long functions.
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 

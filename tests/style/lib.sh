@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# What the style checks share. Each check takes the tree to look at as its argument (default: this
-# repository), prints "file:line: reason" for every finding and exits 1 when there was one.
+# Functions that the style checks share. Each check takes the tree to look at as its argument
+# (default: this repository), prints "file:line: reason" for every finding and exits 1 when there was one.
 set -eu
 export LC_ALL=C
 

@@ -17,8 +17,8 @@
  *	unlisten                 unlistened
  *	quit
  *
- * What fails answers "error ERRNO TEXT". Empty private data is shown as "-". Options: --port, --ip,
- * --fabric as in struct frl_device_config.
+ * A command that fails answers "error ERRNO TEXT". Empty private data is shown as "-". Options:
+ * --port, --ip, --fabric as in struct frl_device_config.
  */
 #include <errno.h>
 #include <getopt.h>

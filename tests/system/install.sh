@@ -9,7 +9,7 @@
 # shellcheck source=tests/system/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# What is installed finds its own library, not the one of the build that meson's tests name here.
+# Installed programs must find their own library, not that of the build, which meson names here.
 unset LD_LIBRARY_PATH
 
 build=$(cd "$bin/.." && pwd)

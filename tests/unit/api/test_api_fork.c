@@ -115,7 +115,7 @@ static void *make_links(void *arg)
 	return NULL;
 }
 
-/* Whatever other threads do: all locks are free in the child, and no fork waits for a lock whose
+/* All locks are free in the child whatever other threads do, and no fork waits for a lock whose
  * owner waits for the fork. */
 START_TEST(forks_while_links_are_made)
 {

@@ -308,7 +308,7 @@ START_LOOP_TEST(trouble, 2 * WHATS)
 	while (!sent || !received) {
 		ck_assert_msg(
 			now_ms() < until, "sender %d, receiver %d: %s", sent, received, warnings);
-		/* What was on its way may still come. */
+		/* Data in flight may still arrive. */
 		if (!sent)
 			sent = pair.sender.request ? test(&pair.sender) : post_send(&pair, BYTES);
 		if (!received)
@@ -327,7 +327,7 @@ START_LOOP_TEST(trouble, 2 * WHATS)
 }
 END_TEST
 
-/* Of a process that is killed memory may go before queue pairs, and the news of it come last. */
+/* The memory of a killed process may go before its queue pairs, and the event of it come last. */
 START_LOOP_TEST(memory_gone, 2)
 {
 	uint64_t until = now_ms() + HANG_MS;
@@ -358,7 +358,7 @@ START_LOOP_TEST(memory_gone, 2)
 }
 END_TEST
 
-/* What NCCL gives up is over when its memory is gone, whoever still waits. */
+/* A request that NCCL abandons ends when its memory is gone, even if a side still waits. */
 START_LOOP_TEST(close_in_flight, 8)
 {
 	struct pair pair;

@@ -277,7 +277,7 @@ START_LOOP_TEST(goodput, ROWS(rows))
 	uint64_t least_ns = (uint64_t)messages * (MESSAGE / MTU) * PACKET_NS;
 	uint64_t took_ns = stream(&world, messages, row->loss_ppm, row->train);
 
-	/* What docs/reference/performance.md says of it. */
+	/* docs/reference/performance.md has these figures. */
 	printf("%5u per million, %2u at once: %3u %% of the link, %u timeouts, longest silence "
 	       "%.1f ms\n",
 		row->loss_ppm, row->train, (unsigned)(100 * least_ns / took_ns),
