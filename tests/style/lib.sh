@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 #
 # Functions that the style checks share. Each check takes the tree to look at as its argument
-# (default: this repository), prints "file:line: reason" for every finding and exits 1 when there was one.
+# (default: this repository), prints "file:line: reason" for every finding, and exits 1 when there
+# was one.
 set -eu
 export LC_ALL=C
 
