@@ -95,7 +95,7 @@ static int measure(struct frl_comm *comm, const struct pairs *pairs, struct meas
 }
 
 /*
- * Returns whether measured costs are about a third lower than the kept ones, for a latency or a
+ * Returns whether measured costs are about a third of the kept ones or less, for a latency or a
  * byte: the kept ones were then measured under load. The cost of a reduction is ignored, since it
  * may differ by two with processor clocks and placement.
  */
