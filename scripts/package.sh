@@ -289,7 +289,8 @@ try_cluster() {
 	unpack cluster "$folder"
 	mkdir "$folder/packages"
 	cp "$out"/*.deb "$folder/packages/"
-	inside "$folder" sh -ec 'apt-get -qy --no-install-recommends install /packages/*.deb' \
+	inside "$folder" sh -ec 'apt-get -q update
+		apt-get -qy --no-install-recommends install /packages/*.deb' \
 		>"$work/cluster.log" 2>&1 || {
 		tail -n 30 "$work/cluster.log"
 		return 1
