@@ -2,8 +2,8 @@
 /*
  * Send datagrams: a UD queue pair reaches any other one by an address handle, without a connection.
  *
- * Rank 1 sends a question to rank 0, and repeats it, because a network may lose datagrams. Rank 0
- * makes the address handle for its answer from the header (GRH) in front of the received text.
+ * Rank 1 repeats its question until an answer arrives, because networks may lose datagrams. Rank 0
+ * finds the sender by the header (GRH) in front of the text. A SEND over a connection ends this.
  *
  * Build:   cc -o datagrams datagrams.c $(pkg-config --cflags --libs ferrule)
  * Run:     export FRL_JOB=datagrams FRL_RANKS=2
@@ -17,7 +17,7 @@
 
 #include <ferrule/ferrule.h>
 
-enum { JOIN_MS = 30000, REPEAT_MS = 1000, QKEY = 0x11223344, GID = 1, TEXT_SIZE = 32 };
+enum { LIMIT_MS = 30000, REPEAT_MS = 1000, QKEY = 0x11223344, GID = 1, TEXT_SIZE = 32 };
 
 /* Each rank sends this to the other one. */
 struct card {
@@ -30,120 +30,120 @@ static struct {
 	uint8_t grh[FRL_GRH_SIZE];
 	char received[TEXT_SIZE], sent[TEXT_SIZE];
 } memory;
+static struct frl_sge room = { &memory, sizeof(memory.grh) + TEXT_SIZE, 0 };
+static const struct frl_recv_wr receive = { .sge = &room, .n_sge = 1 };
 static struct frl_qp_config queues = { .max_send_wr = 1, .max_recv_wr = 1 };
 static struct frl_pd *pd;
-static struct frl_mr *mr;
-static struct frl_qp *ud;
+static struct frl_qp *ud, *rc; /* rc is connected to the other rank */
+static struct frl_wc wc;       /* the last completion */
+
+static void fail(const char *what, const char *why)
+{
+	fprintf(stderr, "datagrams: %s: %s\n", what, why);
+	exit(EXIT_FAILURE);
+}
 
 /* Ends the program if a call failed. The library says what failed, why, and what to do. */
 static void check(int err, const char *what)
 {
-	if (err >= 0)
-		return;
-	fprintf(stderr, "datagrams: %s: %s\n", what, frl_last_error());
-	exit(EXIT_FAILURE);
+	if (err < 0)
+		fail(what, frl_last_error());
 }
 
-/* A UD queue pair needs no peer for RTS. It receives datagrams that carry its Q_Key. */
-static void start_queue(void)
+/* Waits for a successful completion. Returns false if none comes in time. */
+static bool completes(struct frl_cq *cq, int limit_ms)
 {
-	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1, .qkey = QKEY };
+	int n = frl_cq_wait(cq, 1, &wc, limit_ms);
 
-	check(frl_qp_modify(
-		      ud, &attr, FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_QKEY),
-		"enter INIT");
-	attr.state = FRL_QPS_RTR;
-	check(frl_qp_modify(ud, &attr, FRL_QP_STATE), "enter RTR");
-	attr.state = FRL_QPS_RTS;
-	check(frl_qp_modify(ud, &attr, FRL_QP_STATE | FRL_QP_SQ_PSN), "enter RTS");
+	check(n, "wait for a completion");
+	if (n > 0 && wc.status != FRL_WC_SUCCESS)
+		fail("a request failed", frl_wc_status_str(wc.status));
+	return n > 0;
 }
 
-static void send_text(const char *text, struct frl_ah *ah, uint32_t qpn)
+/* Sends to the peer of a connection, or with an address to any UD queue pair. */
+static void send_text(struct frl_qp *qp, const char *text, struct frl_ah_attr *to, uint32_t qpn)
 {
-	struct frl_sge piece = { memory.sent, TEXT_SIZE, frl_mr_lkey(mr) };
-	struct frl_send_wr request = { .opcode = FRL_WR_SEND,
-		.flags = FRL_SEND_SIGNALED,
-		.sge = &piece,
-		.n_sge = 1,
-		.ah = ah,
-		.remote_qpn = qpn,
-		.remote_qkey = QKEY };
-	struct frl_wc wc;
+	struct frl_sge sge = { memory.sent, TEXT_SIZE, room.lkey };
+	struct frl_send_wr wr = { .sge = &sge, .n_sge = 1, .remote_qpn = qpn, .remote_qkey = QKEY };
 
+	wr.opcode = FRL_WR_SEND;
+	wr.flags = FRL_SEND_SIGNALED;
+	if (to)
+		check(frl_ah_create(pd, to, &wr.ah), "create an address handle");
 	snprintf(memory.sent, TEXT_SIZE, "%s", text);
-	check(frl_post_send(ud, &request, 1, NULL), "send");
-	check(frl_cq_wait(queues.send_cq, 1, &wc, -1), "wait for the completion of a SEND");
+	check(frl_post_send(qp, &wr, 1, NULL), "send");
+	completes(queues.send_cq, -1);
+	frl_ah_destroy(wr.ah);
 }
 
 static void ask(const struct card *to)
 {
-	struct frl_ah_attr way = { .dgid = to->gid.ip, .sgid_index = GID };
-	struct frl_ah *ah;
-	struct frl_wc wc;
-	int n;
+	struct frl_ah_attr address = { .dgid = to->gid.ip, .sgid_index = GID };
+	int n = 0;
 
-	check(frl_ah_create(pd, &way, &ah), "create an address handle");
 	do {
-		send_text("question", ah, to->qpn);
-		n = frl_cq_wait(queues.recv_cq, 1, &wc, REPEAT_MS);
-		check(n, "wait for the answer");
-	} while (n == 0);
-	printf("rank 1: received \"%s\"\n", memory.received);
-	frl_ah_destroy(ah);
+		if (n++ == LIMIT_MS / REPEAT_MS)
+			fail("no answer", "rank 0 or the network does not work");
+		send_text(ud, "question", &address, to->qpn);
+	} while (!completes(queues.recv_cq, REPEAT_MS));
+	printf("rank 1: received \"%.*s\"\n", TEXT_SIZE, memory.received);
+	send_text(rc, "end", NULL, 0);
 }
 
 static void answer(struct frl_device *device)
 {
-	struct frl_ah_attr way;
-	struct frl_ah *ah;
-	struct frl_wc wc;
+	struct frl_ah_attr address;
 
-	check(frl_cq_wait(queues.recv_cq, 1, &wc, -1), "wait for a question");
-	printf("rank 0: received \"%s\"\n", memory.received);
-	check(frl_ah_attr_from_wc(device, &wc, memory.grh, &way), "find the sender");
-	check(frl_ah_create(pd, &way, &ah), "create an address handle");
-	send_text("answer", ah, wc.src_qp);
-	frl_ah_destroy(ah);
+	for (int n = 0; completes(queues.recv_cq, LIMIT_MS) && wc.qp_num != frl_qp_num(rc); n++) {
+		if (n == 0)
+			printf("rank 0: received \"%.*s\"\n", TEXT_SIZE, memory.received);
+		check(frl_ah_attr_from_wc(device, &wc, memory.grh, &address), "find the sender");
+		check(frl_post_recv(ud, &receive, 1, NULL), "post a receive");
+		send_text(ud, "answer", &address, wc.src_qp);
+	}
 }
 
 int main(void)
 {
-	struct frl_sge room = { &memory, sizeof(memory.grh) + TEXT_SIZE, 0 };
-	struct frl_recv_wr receive = { .sge = &room, .n_sge = 1 };
+	const uint32_t init = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_QKEY;
+	struct frl_qp_attr attr = { .state = FRL_QPS_INIT, .port_num = 1, .qkey = QKEY };
 	struct card mine = { 0 }, all[2];
-	char done[2];
 	struct frl_bootstrap job;
 	struct frl_device *device;
-	struct frl_qp *rc;
+	struct frl_mr *mr;
 
-	check(frl_bootstrap_from_environment(JOIN_MS, &job), "join the job");
-	if (job.ranks != 2) {
-		fprintf(stderr, "datagrams: this example needs 2 ranks, not %d\n", job.ranks);
-		return 2;
-	}
+	check(frl_bootstrap_from_environment(LIMIT_MS, &job), "join the job");
+	if (job.ranks != 2)
+		fail("start", "this example needs 2 ranks: set FRL_RANKS=2");
 	check(frl_device_open(NULL, &device), "open a device");
 	check(frl_pd_create(device, &pd), "create a protection domain");
 	check(frl_reg_mr(pd, &memory, sizeof(memory), FRL_ACCESS_LOCAL_WRITE, &mr), "register");
+	room.lkey = frl_mr_lkey(mr);
 	check(frl_cq_create(device, 2, &queues.send_cq), "create a queue for SENDs");
 	check(frl_cq_create(device, 2, &queues.recv_cq), "create a queue for receives");
 	check(frl_qp_create(pd, &queues, &rc), "create a queue pair");
 	queues.type = FRL_QPT_UD;
 	check(frl_qp_create(pd, &queues, &ud), "create a queue pair");
-	start_queue();
-	room.lkey = frl_mr_lkey(mr);
+	/* A UD queue pair needs no peer for RTS. It receives datagrams that carry its Q_Key. */
+	check(frl_qp_modify(ud, &attr, init), "enter INIT");
 	check(frl_post_recv(ud, &receive, 1, NULL), "post a receive");
-
+	attr.state = FRL_QPS_RTR;
+	check(frl_qp_modify(ud, &attr, FRL_QP_STATE), "enter RTR");
+	attr.state = FRL_QPS_RTS;
+	check(frl_qp_modify(ud, &attr, FRL_QP_STATE | FRL_QP_SQ_PSN), "enter RTS");
 	check(frl_qp_endpoint(rc, &mine.endpoint), "get the endpoint");
 	check(frl_query_gid(device, GID, &mine.gid), "get the address");
 	mine.qpn = frl_qp_num(ud);
 	check(job.allgather(job.ctx, &mine, sizeof(mine), all), "exchange addresses");
-	/* Only the local fabric needs this: datagrams there use the link of a connection. */
+	/* Datagrams of the local fabric also use this link. From here on, rc accepts receives. */
 	check(frl_qp_connect(rc, &all[1 - job.rank].endpoint, NULL), "connect");
+	check(frl_post_recv(rc, &receive, 1, NULL), "post a receive");
 	if (job.rank == 0)
 		answer(device);
 	else
 		ask(&all[0]);
-	check(job.allgather(job.ctx, "", 1, done), "wait for the other rank");
+	check(job.allgather(job.ctx, &mine, sizeof(mine), all), "wait for the other rank");
 	job.close(job.ctx);
 	return EXIT_SUCCESS; /* the rest ends with the process */
 }

@@ -65,10 +65,15 @@ static void serve(struct frl_device *device, const char *service, struct frl_qp 
 	check(frl_wait_request(listener, -1, &conn), "wait for a client");
 	check(frl_accept(conn, qp, &target, sizeof(target), NULL), "accept");
 	check(frl_conn_wait(conn, -1), "connect");
-	/* A WRITE that arrives before this receive is posted is repeated by the client's device. */
+	/*
+	 * frl_accept() brings the queue pair from RESET, which accepts no receives, to RTS. The
+	 * client's device repeats a WRITE that arrives before this receive (RNR retry).
+	 */
 	check(frl_post_recv(qp, &receive, 1, NULL), "post a receive");
 	wc = wait_completion(cq, qp);
-	printf("server: the client wrote \"%s\", immediate data %u\n", buffer, wc.imm_data);
+	/* The client may have left no zero byte at the end of the text. */
+	printf("server: the client wrote \"%.*s\", immediate data %u\n", BUFFER_SIZE, buffer,
+		wc.imm_data);
 	frl_conn_close(conn);
 	frl_listener_close(listener);
 }
