@@ -37,8 +37,8 @@ def silence(interface):
 
 
 class GuestSilent(RuntimeError):
-    """The guest does not end a command. Those that could hang have a time limit there: what hangs
-    is a tool in the kernel, which no signal ends."""
+    """The guest does not end a command. Commands that could hang have a time limit in the guest:
+    this one hangs in the kernel, where no signal ends it."""
 
 
 class Machine:

@@ -90,7 +90,7 @@ class Job:
         return said, statuses
 
     def succeed(self):
-        """What each rank has said; all have status 0."""
+        """Returns the output of each rank. Fails unless all exit with status 0."""
         said, statuses = self.finish()
         bad = {rank: said[rank][-600:] for rank, status in statuses.items() if status}
         if bad:

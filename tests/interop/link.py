@@ -12,7 +12,7 @@ QKEY, GSI_QKEY = 0x11111111, 0x80010000
 
 
 class Failure(Exception):
-    """What was expected, and what was there instead."""
+    """A result differs from the expected one. The text has both."""
 
 
 class Unfinished(Failure):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of Ferrule's unit tests of its API, run in the guest on verbs:rxe0, and of ferrule-info. What
-is skipped there is known by name, so that nothing is skipped unnoticed."""
+"""Rows of Ferrule's unit tests of its API, run in the guest on verbs:rxe0, and of ferrule-info. The
+skipped tests are known by name, so that none is skipped unnoticed."""
 import os
 import re
 import subprocess
@@ -109,7 +109,7 @@ def rows(guest, build):
 
 
 def last_rows(guest):
-    """Of a port that is not usable; it is not, afterwards."""
+    """Rows that make the port unusable. It stays unusable afterwards."""
     yield ("ferrule-info: link down", info, (guest, "ip link set eth0 down; ", 1,
                                              "verbs:rxe0 unusable down", "ip link set"))
     # Linux keeps that GID, whatever addresses the interface has.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows of the NCCL plugin: its harness (tests/nccl) with the plugin on rxe in the guest, both sides
-of a row there, and one there and one on a software device of this machine. What a connection that
-fails says in NCCL's log is looked at as well."""
+of a row there, and one there and one on a software device of this machine. The rows also check
+the text that a failed connection writes into NCCL's log."""
 import os
 import re
 import subprocess
@@ -45,7 +45,7 @@ REASONS = {
 
 
 class Said:
-    """What a harness has said: results by row, each with the log behind it."""
+    """The output of a harness: the result of each row, and the log that follows it."""
 
     def __init__(self, text):
         self.results, self.logs = {}, {}
@@ -68,7 +68,7 @@ class Said:
 
 
 def says(said, row, verb, *reasons):
-    """Of that connection, with one of these reasons. The PSN."""
+    """Returns the PSN of the failed connection. Fails if it has none of these reasons."""
     got = said.sentence(row)
     if got[0] != verb or not any(reason in got[2] for reason in reasons):
         wanted = " or ".join(reasons)
@@ -128,7 +128,7 @@ class Pair:
             stderr=subprocess.STDOUT)
 
     def finish(self):
-        """What the sides have said, and their exit statuses: of the guest's first."""
+        """Returns the outputs and the exit statuses of both sides, the guest's first."""
         try:
             here = self.process.communicate(timeout=SECONDS)[0]
         finally:

@@ -56,7 +56,7 @@ def refused(guest, before, command, after, case):
 
 
 def any_user(guest):
-    """Who may open the device, and lock memory, needs no other right."""
+    """A user that may open the device and lock memory needs no other right."""
     status, text = guest.shell(as_user(f"{bench('--port verbs:rxe0 --count 100000')}"),
                                SECONDS + 10)
     says(text, "# OK: every result was right")

@@ -6,10 +6,11 @@ checks=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-mapfile -t files < <(source_files '*.[1-8]' '*.c' '*.cu' '*.h' '*.inc' '*.md' '*.py' '*.sh' -- \
-	collectives daemon debian docs drivers examples gpudirect lib nccl packaging scripts \
-	tests tools)
-for file in CHANGELOG.md CONTRIBUTING.md README.md; do
+mapfile -t files < <(source_files '*.[1-8]' '*.c' '*.conf' '*.cu' '*.h' '*.in' '*.inc' '*.md' \
+	'*.proto' '*.py' '*.service' '*.sh' '*.socket' '*.yaml' '*.yml' Dockerfile layers.txt \
+	meson.build -- collectives daemon debian docs drivers examples gpudirect lib nccl \
+	packaging scripts tests tools)
+for file in CHANGELOG.md CONTRIBUTING.md README.md meson.build; do
 	[ ! -f "$file" ] || files+=("$file")
 done
 [ ${#files[@]} -gt 0 ] || exit 0

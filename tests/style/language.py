@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks how sentences of comments, documents and texts for users open.
 
-A sentence names its subject first. Openings that hide it are refused: Who, Whoever, Whom, Of,
-Those, and What, unless it is a question or a heading. `--statistics` counts words and sentences.
+A sentence names its subject first. The words Who, Whoever, Whom, Whose, Of, Those, What and
+Whatever do not open one, unless it is a question or a heading. `--statistics` counts words and sentences.
+Cells of Markdown tables are read as texts of their own; the head of a table is not read.
 """
 import argparse
+import ast
 import re
 import sys
 
-REFUSED = re.compile(r"(Who|Whoever|Whom|Whose|What|Whatever|Of|Those)\b(?! course)")
+REFUSED = re.compile(r"(Who|Whoever|Whom|Whose|What|Whatever|Of|Those)\b(?! course|\.\w)")
 # A sentence ends before white space and a capital letter, a backquote or a quotation mark.
 END = re.compile(r'(?<=[.!?:;])["\')\]]*\s+(?=[A-Z`"\'(])')
 # Abbreviations whose full stop ends no sentence.
@@ -55,20 +57,35 @@ def from_c(text):
             yield line, "string", found
 
 
-def from_script(text):
+def from_script(text, mark="#"):
+    """Yields the comments that begin with `mark`; consecutive lines of comments are one."""
     start, words = 0, []
     for number, row in enumerate(text.split("\n") + [""], 1):
-        match = re.match(r"\s*#(?!!)\s?(.*)", row)
-        if match and match.group(1).strip():
+        match = re.match(rf"(|.*\s){mark}(?!!)\s?(.*)", row)
+        alone = match and not match.group(1).strip()
+        if alone and match.group(2).strip():
             start = start or number
-            words.append(match.group(1).strip())
-        elif words:
+            words.append(match.group(2).strip())
+            continue
+        if words:
             yield start, "comment", " ".join(words)
             start, words = 0, []
+        if match and not alone:
+            yield number, "comment", match.group(2).strip()
+
+
+def from_python(text):
+    yield from from_script(text)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            found = ast.get_docstring(node)
+            if found:
+                line = node.body[0].lineno
+                yield from ((n, "comment", p) for n, p in paragraphs_of_comment(line, found))
 
 
 def from_markdown(text):
-    start, words, fenced = 0, [], False
+    start, words, fenced, in_table = 0, [], False, False
     for number, row in enumerate(text.split("\n") + [""], 1):
         if row.lstrip().startswith("```"):
             fenced = not fenced
@@ -77,6 +94,11 @@ def from_markdown(text):
         if (skipped or not row.strip() or item) and words:
             yield start, "text", " ".join(words)
             start, words = 0, []
+        is_row = not fenced and row.lstrip().startswith("|")
+        if is_row and in_table:
+            for cell in re.split(r"(?<!\\)\|", row):
+                yield number, "cell", cell.strip()
+        in_table = is_row
         if skipped or not row.strip() or row.startswith("    ") and not words:
             continue
         start = start or number
@@ -109,6 +131,10 @@ def sentences(text):
 def paragraphs(name, text):
     if name.endswith((".c", ".h", ".cu", ".inc")):
         return from_c(text)
+    if name.endswith(".proto"):
+        return from_script(text, "//")
+    if name.endswith(".py"):
+        return from_python(text)
     if name.endswith(".md"):
         return from_markdown(text)
     if re.search(r"\.[1-9]$", name):
@@ -127,7 +153,7 @@ def main():
             text = file.read()
         for line, kind, paragraph in paragraphs(name, text):
             for sentence in sentences(paragraph):
-                if kind != "string":
+                if kind in ("comment", "text"):
                     total += 1
                     words += len(sentence.split())
                 match = REFUSED.match(sentence)

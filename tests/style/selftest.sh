@@ -196,6 +196,25 @@ for link in b.md a.md#none '#a-title-1'; do
 done
 c_sample check-language lib/base/a.c '/* Whoever calls this waits. */'
 c_sample check-language lib/base/a.c 'static const char *text = "It ends. Of two, one is left";'
+# language_sample FILE LINE...: the last line opens with a word that hides its subject.
+language_sample() {
+	local file=$1
+	shift
+	new_tree
+	mkdir -p "$(dirname "$tree/$file")"
+	printf '%s\n' "$@" >"$tree/$file"
+	rejects check-language "$file:$#"
+}
+language_sample tests/a.py '"""A module."""' '' '' 'def f():' '    """Of two, the first."""'
+language_sample tests/a.py "A = 1  #"' What is first.'
+language_sample docs/a.md 'A table:' '' '| What | it is |' '|---|---|' '| a | Whose end it is. |'
+language_sample lib/control/a.proto 'uint32 a = 1;' 'uint32 b = 2; // What is sent.'
+language_sample lib/meson.build "project('a')" '# What is built.'
+language_sample meson.build "project('a')" '# What is built.'
+language_sample tests/style/layers.txt '# A row: a folder.' '' '# What a folder includes.'
+language_sample daemon/systemd/a.service.in '[Unit]' '# Who starts it waits.'
+language_sample daemon/systemd/a.socket '[Socket]' '# Whoever connects waits.'
+language_sample daemon/a.conf 'a = 1' '# Those that follow are off.'
 c_sample check-links lib/base/a.c '/* docs/a.md */'
 # shellcheck disable=SC2016 # Markdown
 for named in '`frl_no()` (`lib/wire/good.c`)' '`frl_ok()` (`lib/wire/bad.c`)' '`ok()` first' \
