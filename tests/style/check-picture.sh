@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The picture of the folders shows the table of layers, and no folders include each other.
+# The pictures of the folders show the table of layers, and no folders include each other.
 draw=$(cd "$(dirname "$0")/../.." && pwd)/scripts/draw-layers.py
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
