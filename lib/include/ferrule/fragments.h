@@ -2,7 +2,7 @@
 /*
  * Receives whose payload stays in packet buffers. The receiver gets a list of the pieces of a
  * message and reads them in place, for example with a GPU kernel. The payload is not copied.
- * Software devices only: hardware has no packet buffers (-ENOTSUP). docs/design/fragments.md.
+ * Software devices only: hardware has no packet buffers (-ENOTSUP). docs/guide/fragments.md.
  *
  * 	create       takes a share of the device's packet buffers for this user alone
  * 	reg          registers an address range as target of WRITEs; no memory need be there
