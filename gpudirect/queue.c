@@ -28,7 +28,7 @@ enum {
 	LOOK_NS = 1000000,
 };
 
-static const uint64_t STALL_NS = 1000000000; /* refused for this long: warn */
+static const uint64_t REFUSED_WARN_NS = 1000000000; /* refused for this long: warn */
 /* Give up a GPU that has returned only unknown errors for this long. A GPU that still works would
  * have returned a known error that ends its work. */
 static const uint64_t SILENCE_NS = 2000000000;
@@ -49,7 +49,7 @@ struct gpu_queue {
 	/* The time of the first refusal and of the next retry; 0: launches are not refused. */
 	uint64_t refused_ns, retry_ns;
 	uint32_t pause_ns;
-	bool stall_is_logged;
+	bool refusal_is_logged;
 	/* Since when the driver does not report whether launches still run: unknown_ns for unknown
 	 * errors, delayed_ns for temporary failures. 0: the last answer was another one. */
 	uint64_t unknown_ns, delayed_ns;
@@ -88,9 +88,9 @@ static void put_off(struct gpu_queue *queue, uint64_t now)
 		queue->pause_ns *= 2;
 	}
 	queue->retry_ns = now + queue->pause_ns;
-	if (now - queue->refused_ns < STALL_NS || queue->stall_is_logged)
+	if (now - queue->refused_ns < REFUSED_WARN_NS || queue->refusal_is_logged)
 		return;
-	queue->stall_is_logged = true;
+	queue->refusal_is_logged = true;
 	frl_log(FRL_LOG_WARNING, "%s; work has waited for a second and is retried",
 		frl_last_error());
 }
@@ -121,7 +121,7 @@ void gpu_queue_launch(struct gpu_queue *queue)
 	if ((queue->refused_ns && now < queue->retry_ns) || !launch(queue, now))
 		return;
 	queue->refused_ns = 0;
-	queue->stall_is_logged = false;
+	queue->refusal_is_logged = false;
 	queue->moved_ns = now;
 	queue->launched++;
 	queue->last_ticket[queue->launched % LAUNCHES_MAX] = queue->given;
@@ -175,7 +175,7 @@ static void note_delay(struct gpu_queue *queue, uint64_t now)
 		queue->delayed_ns = now;
 		queue->delay_is_logged = false;
 	}
-	if (now - queue->delayed_ns < STALL_NS || queue->delay_is_logged)
+	if (now - queue->delayed_ns < REFUSED_WARN_NS || queue->delay_is_logged)
 		return;
 	queue->delay_is_logged = true;
 	frl_log(FRL_LOG_WARNING,

@@ -18,7 +18,7 @@ enum {
 	/* The default for FRL_HELD_FRAMES, for ports with UNPACK: enough packet buffers for about
 	 * forty connections with a path MTU of 4096. */
 	UNPACK_FRAMES = 16384,
-	/* The speed that NCCL is told if the speed is unknown. NCCL assumes the same. */
+	/* The speed reported to NCCL if the speed is unknown. NCCL assumes the same. */
 	UNKNOWN_MBPS = 10000,
 };
 

@@ -133,8 +133,8 @@ static int registration_free(struct registration *registration)
 	return err;
 }
 
-/* Explains a failed registration: NCCL was told that the device supports GPU memory, but UNPACK
- * serves neither sends nor receives for which no packet buffers are left. */
+/* Explains a failed registration: the device reports support for GPU memory to NCCL,
+ * but UNPACK serves neither sends nor receives for which no packet buffers are left. */
 static void explain_unpack(const struct comm *comm)
 {
 	net_log_warning("cannot register GPU memory for %s %s: FERRULE_UNPACK=1 covers only "

@@ -101,11 +101,11 @@ static int measure(struct frl_comm *comm, const struct pairs *pairs, struct meas
  */
 static bool is_clearly_better(const struct tuner_costs *costs, const struct tuner_costs *kept)
 {
-	static const enum tuner_cost telling[] = { TUNER_LATENCY, TUNER_BYTE, TUNER_FAR_LATENCY,
+	static const enum tuner_cost compared[] = { TUNER_LATENCY, TUNER_BYTE, TUNER_FAR_LATENCY,
 		TUNER_FAR_BYTE };
 
-	for (size_t i = 0; i < sizeof(telling) / sizeof(telling[0]); i++) {
-		uint8_t step = costs->step[telling[i]], before = kept->step[telling[i]];
+	for (size_t i = 0; i < sizeof(compared) / sizeof(compared[0]); i++) {
+		uint8_t step = costs->step[compared[i]], before = kept->step[compared[i]];
 
 		if (step && before && step + STEPS_CLEAR <= before)
 			return true;

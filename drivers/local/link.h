@@ -93,7 +93,7 @@ struct fabric_link {
 /* The result of one step of a link. */
 struct fabric_pass {
 	uint64_t now_ns;
-	uint64_t wake_ns; /* when the link wants the next step, if no event comes before */
+	uint64_t wake_ns; /* when to advance the link next if no event comes before */
 	bool publish;     /* publish to the port's table as soon as possible */
 };
 

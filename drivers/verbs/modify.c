@@ -52,7 +52,7 @@ static enum ibv_mtu mtu_to(uint32_t bytes)
 	}
 }
 
-static int complain(const struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t mask,
+static int fail_modify(const struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t mask,
 	int rc, const char *why)
 {
 	return frl_fail(rc, "queue pair 0x%x, %s to %s: %s", qp->base.num,
@@ -165,7 +165,7 @@ static int refused(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t
 
 	if ((mask & FRL_QP_AV) && verbs_is_silence(err)) {
 		verbs_describe_silence(&attr->ah.dgid, why, sizeof(why));
-		return complain(qp, attr, mask, -EHOSTUNREACH, why);
+		return fail_modify(qp, attr, mask, -EHOSTUNREACH, why);
 	}
 	if (err == EINVAL) {
 		enum frl_qp_state before = qp_state_of(qp), now = before;
@@ -175,21 +175,21 @@ static int refused(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t
 			now = verbs_qp_query_state(qp);
 		snprintf(why, sizeof(why), "the device refuses it (EINVAL): %s %s, and see dmesg",
 			now == before ? "it is in" : "it is now in", frl_qp_state_str(now));
-		return complain(qp, attr, mask, -EINVAL, why);
+		return fail_modify(qp, attr, mask, -EINVAL, why);
 	}
 	/* For callers, these two errnos mean that neighbour resolution is in progress. */
 	if (err == ETIMEDOUT)
-		return complain(qp, attr, mask, -EIO,
+		return fail_modify(qp, attr, mask, -EIO,
 			"the device's firmware does not respond: see dmesg; if this persists, "
 			"reset the device");
 	if (err == EAGAIN)
-		return complain(qp, attr, mask, -EBUSY, "the device is busy: try again");
+		return fail_modify(qp, attr, mask, -EBUSY, "the device is busy: try again");
 	if (err == EPERM && (mask & FRL_QP_QKEY) && (attr->qkey & PRIVILEGED_QKEY))
-		return complain(qp, attr, mask, -EPERM,
+		return fail_modify(qp, attr, mask, -EPERM,
 			"a qkey with bit 31 set is privileged: grant CAP_NET_RAW, or use a qkey "
 			"without this bit");
 	verbs_explain(err, why, sizeof(why));
-	return complain(qp, attr, mask, err == ENOSYS ? -ENOTSUP : -err, why);
+	return fail_modify(qp, attr, mask, err == ENOSYS ? -ENOTSUP : -err, why);
 }
 
 /* Waits until no other thread modifies it. Releases the guard during the wait. */
@@ -256,7 +256,7 @@ static int failed_meanwhile(struct verbs_qp *qp, const struct frl_qp_attr *attr,
 	verbs_qp_describe_error(&qp->base, reason, sizeof(reason));
 	snprintf(why, sizeof(why), "it has failed meanwhile: %s",
 		*reason ? reason : "its completions have the reason");
-	return complain(qp, attr, mask, -EINVAL, why);
+	return fail_modify(qp, attr, mask, -EINVAL, why);
 }
 
 static int check_and_move(struct verbs_qp *qp, const struct frl_qp_attr *attr, uint32_t mask)
@@ -274,7 +274,7 @@ static int check_and_move(struct verbs_qp *qp, const struct frl_qp_attr *attr, u
 	if (!why && (mask & FRL_QP_AV))
 		verbs_fill_path(device, &attr->ah, &translated.ah_attr, &why);
 	if (why)
-		return complain(qp, attr, mask, -EINVAL, why);
+		return fail_modify(qp, attr, mask, -EINVAL, why);
 	/* Hardware packets have an ICRC, independent of what was negotiated. */
 	mask &= ~(uint32_t)FRL_QP_CAPABILITIES;
 	err = move(qp, &translated, mask);

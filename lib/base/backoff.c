@@ -23,7 +23,7 @@ enum {
  * needs this processor. The duration of a yield shows whether another thread was runnable.
  */
 static _Thread_local struct {
-	bool crowded;
+	bool oversubscribed;
 	unsigned quick; /* consecutive yields that returned at once */
 	unsigned tests; /* tests since the last yield */
 } processor;
@@ -34,10 +34,10 @@ static void yield(void)
 
 	sched_yield();
 	if (clock_now_ns() - start > CROWDED_YIELD_NS) {
-		processor.crowded = true;
+		processor.oversubscribed = true;
 		processor.quick = 0;
-	} else if (processor.crowded && ++processor.quick == QUICK_YIELDS) {
-		processor.crowded = false;
+	} else if (processor.oversubscribed && ++processor.quick == QUICK_YIELDS) {
+		processor.oversubscribed = false;
 		processor.quick = 0;
 	}
 }
@@ -81,7 +81,7 @@ static void nap(struct frl_backoff *backoff, uint32_t max_us)
 
 void backoff_idle(struct frl_backoff *backoff, uint32_t max_us)
 {
-	if (backoff->rounds < SPIN_ROUNDS && !processor.crowded) {
+	if (backoff->rounds < SPIN_ROUNDS && !processor.oversubscribed) {
 		backoff->rounds++;
 		relax();
 	} else if (backoff->rounds < SPIN_ROUNDS + YIELD_ROUNDS) {
@@ -99,7 +99,7 @@ void frl_backoff_idle(struct frl_backoff *backoff)
 
 void backoff_test(void)
 {
-	if (!processor.crowded && ++processor.tests < SPIN_ROUNDS)
+	if (!processor.oversubscribed && ++processor.tests < SPIN_ROUNDS)
 		return;
 	processor.tests = 0;
 	yield();

@@ -19,7 +19,7 @@ enum { EXPLANATION = 4000 };
 /* Cases that differ only in their count. */
 struct group {
 	struct bench_case c; /* without its count */
-	bool is_told, is_refused;
+	bool is_printed, is_refused;
 };
 
 typedef int (*visit_fn)(struct bench *b, struct group *group);
@@ -83,7 +83,7 @@ static int for_each_wire(struct bench *b, struct group *group, visit_fn visit)
 
 	for (int wire = 0; wire < FRL_WIRES && !rc; wire++) {
 		group->c.wire = (enum frl_wire)wire;
-		group->is_told = group->is_refused = false;
+		group->is_printed = group->is_refused = false;
 		if (!has(o->wires, wire) ||
 			!bench_combines(group->c.op, group->c.dtype, group->c.redop, group->c.wire))
 			continue;
@@ -213,9 +213,9 @@ static int show_row(struct bench *b, struct group *group, const struct bench_row
 	bool wrong = row->blocks[0].wrong || row->blocks[1].wrong;
 
 	if (bench_prints_table(o) && (!o->quiet || wrong)) {
-		if (!group->is_told)
+		if (!group->is_printed)
 			bench_print_group(&row->c);
-		group->is_told = true;
+		group->is_printed = true;
 		if (o->explain)
 			explain(b);
 		bench_print_row(row);
