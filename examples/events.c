@@ -81,7 +81,7 @@ static void serve(struct frl_device *device, struct frl_comp_channel *channel, c
 	check(frl_wait_request(listener, -1, &conn), "wait for a client");
 	check(frl_accept(conn, qp, NULL, 0, NULL), "accept");
 	check(frl_conn_wait(conn, -1), "connect");
-	/* Before frl_accept() the queue pair is in RESET. The client's device repeats early SENDs. */
+	/* Before frl_accept() the queue pair is in RESET. The client repeats early SENDs. */
 	check(frl_req_notify_cq(cq, false), "request an event");
 	for (uint64_t slot = 0; slot < SLOTS; slot++)
 		receive_into(slot);
