@@ -132,7 +132,7 @@ static int wait_until_empty(const struct ctl_options *options)
 {
 	const struct show *stats = show_find("stats");
 	const struct timespec pause = { .tv_nsec = 500000000 };
-	uint32_t told = UINT32_MAX;
+	uint32_t printed = UINT32_MAX;
 	struct link link;
 	int err = link_open(&link, options->socket);
 
@@ -147,11 +147,11 @@ static int wait_until_empty(const struct ctl_options *options)
 			left = daemon->connections + daemon->ports;
 			if (!left || !daemon->draining[0])
 				say_drained(options, daemon);
-			else if (left != told && !options->json)
+			else if (left != printed && !options->json)
 				printf("%u connections and %u ports are left.\n",
 					daemon->connections, daemon->ports);
 			fflush(stdout);
-			told = left;
+			printed = left;
 			if (left && !daemon->draining[0])
 				left = 0; /* another operator has ended the drain */
 		}

@@ -60,7 +60,7 @@ static const char usage[] =
 	"pair,\n"
 	"or several; 5 not allowed. More: man ferrulectl.\n";
 
-static int complain(const char *format, const char *word)
+static int usage_error(const char *format, const char *word)
 {
 	fputs("ferrulectl: ", stderr);
 	fprintf(stderr, format, word); /* one of the literals below */
@@ -100,30 +100,30 @@ static int take_option(struct ctl_options *options, int option, const char *valu
 	case OPTION_ROOT: options->root = value; break;
 	case OPTION_REASON:
 		if (strlen(value) > 120)
-			return complain("a reason may have at most 120 characters%s", "");
+			return usage_error("a reason may have at most 120 characters%s", "");
 		options->reason = value;
 		break;
 	case OPTION_UNDO: options->undo = true; break;
 	case OPTION_WAIT: options->wait = true; break;
 	case 'p':
 		if (!take_number(value, INT32_MAX, &options->pid))
-			return complain("--pid: %s is not a process number", value);
+			return usage_error("--pid: %s is not a process number", value);
 		break;
 	case OPTION_PORT:
 		if (!take_number(value, UINT32_MAX, &options->port))
-			return complain("--port: %s is not a number from 1", value);
+			return usage_error("--port: %s is not a number from 1", value);
 		break;
 	case 'n':
 		if (!take_number(value, UINT32_MAX, &options->count))
-			return complain("--count: %s is not a number from 1", value);
+			return usage_error("--count: %s is not a number from 1", value);
 		break;
 	case 'i':
 		if (!take_seconds(value, &options->interval_s))
-			return complain("--interval: %s is not between 0.1 and 3600 s", value);
+			return usage_error("--interval: %s is not between 0.1 and 3600 s", value);
 		break;
 	case 'h': fputs(usage, stdout); return EXIT_OK;
 	case OPTION_VERSION: printf("ferrulectl %s\n", FERRULE_RELEASE); return EXIT_OK;
-	default: return complain("wrong option%s", "");
+	default: return usage_error("wrong option%s", "");
 	}
 	return -1;
 }
@@ -146,7 +146,7 @@ static int run_watch(const struct ctl_options *options, const char *what)
 	const struct show *show = show_find(what ? what : "qps");
 
 	if (!show)
-		return complain("watch: there is no table %s", what);
+		return usage_error("watch: there is no table %s", what);
 	return command_watch(options, show);
 }
 
@@ -157,24 +157,24 @@ static int run(struct ctl_options *options, int count, char **words)
 	size_t i;
 
 	if (count > 2)
-		return complain("unexpected argument: %s", words[2]);
+		return usage_error("unexpected argument: %s", words[2]);
 	if (strcmp(name, "watch") == 0)
 		return run_watch(options, argument);
 	for (i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
 		if (strcmp(commands[i].name, name) != 0)
 			continue;
 		if (commands[i].of_qp && !argument)
-			return complain("%s needs the number of a queue pair", name);
+			return usage_error("%s needs the number of a queue pair", name);
 		if (commands[i].of_qp && !take_number(argument, 0xffffff, &options->qpn))
-			return complain("%s is not the number of a queue pair", argument);
+			return usage_error("%s is not the number of a queue pair", argument);
 		if (!commands[i].of_qp && argument)
-			return complain("unexpected argument: %s", argument);
+			return usage_error("unexpected argument: %s", argument);
 		return commands[i].run(options);
 	}
 	if (!show)
-		return complain("there is no command %s", name);
+		return usage_error("there is no command %s", name);
 	if (argument && !take_number(argument, 0xffffff, &options->qpn))
-		return complain("%s is not the number of a queue pair", argument);
+		return usage_error("%s is not the number of a queue pair", argument);
 	return command_show(options, show);
 }
 

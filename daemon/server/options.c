@@ -60,7 +60,7 @@ static bool parse_address(
 	return true;
 }
 
-static int complain(const char *what, const char *value)
+static int usage_error(const char *what, const char *value)
 {
 	fprintf(stderr, "ferruled: %s: %s\nTry ferruled --help\n", what, value);
 	return EXIT_USAGE;
@@ -79,18 +79,19 @@ static int take_option(struct options *options, int option)
 		options->has_listen = true;
 		if (!parse_address(optarg, CONTROL_PORT, options->listen_address,
 			    sizeof(options->listen_address), &options->listen_port))
-			return complain("--listen needs ADDR:PORT or none", optarg);
+			return usage_error("--listen needs ADDR:PORT or none", optarg);
 		break;
 	case 'm':
 		options->has_metrics = true;
 		if (!parse_address(optarg, METRICS_PORT, options->metrics_address,
 			    sizeof(options->metrics_address), &options->metrics_port))
-			return complain("--metrics needs ADDR:PORT or none", optarg);
+			return usage_error("--metrics needs ADDR:PORT or none", optarg);
 		break;
 	case 'L':
 		level = log_level_of(optarg);
 		if (level < 0)
-			return complain("--log-level needs error, warning, info or debug", optarg);
+			return usage_error(
+				"--log-level needs error, warning, info or debug", optarg);
 		options->log_level = (enum core_log)level;
 		break;
 	case 'v': printf("ferruled %s\n", FERRULE_RELEASE); return EXIT_SUCCESS;
@@ -124,7 +125,7 @@ int options_parse(struct options *options, int argc, char **argv)
 			return status;
 	}
 	if (optind < argc)
-		return complain("unexpected argument", argv[optind]);
+		return usage_error("unexpected argument", argv[optind]);
 	if (!options->config && !options->is_private && access(DAEMON_CONFIG, F_OK) == 0)
 		options->config = DAEMON_CONFIG;
 	return -1;

@@ -364,7 +364,7 @@ void stream_close(struct stream *stream)
 	start_leaving(stream);
 }
 
-/* Tells the sender of an invalid message what was wrong. */
+/* Sends a Failure with the reason to the sender of an invalid message, then closes the stream. */
 static void send_reason(struct stream *stream)
 {
 	Ctl__Failure failure = CTL__FAILURE__INIT;
@@ -376,7 +376,7 @@ static void send_reason(struct stream *stream)
 	start_leaving(stream);
 }
 
-static void tell_of_end(struct stream *stream)
+static void report_end(struct stream *stream)
 {
 	const struct stream_handler *handler = &stream->set->handler;
 
@@ -402,7 +402,7 @@ void streams_settle(struct streams *set)
 		} else {
 			node = set->ended.next;
 			list_remove(node);
-			tell_of_end(container_of(node, struct stream, gone));
+			report_end(container_of(node, struct stream, gone));
 		}
 	}
 	set->handler.settled(set->handler.ctx);

@@ -66,8 +66,8 @@ static struct peer *peer_of_name(const struct core *core, const char *name)
 	return found;
 }
 
-/* Returns the peer with the other end, by what the process was told at connection time. Returns
- * NULL with *ret_self set for this host, or with an error. */
+/* Returns the peer with the other end, by the address that the process received at connection
+ * time. Returns NULL with *ret_self set for this host, or with an error. */
 static struct peer *peer_of_resumed(struct core *core, const Ctl__ConnResume *message,
 	bool *ret_self, struct ending *ret_refusal, uint64_t now_ns)
 {
