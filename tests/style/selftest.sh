@@ -182,6 +182,19 @@ new_tree
 mkdir "$tree/docs"
 printf '%s\n' '```console' 'sudo true' '```' >"$tree/docs/a.md"
 rejects check-docs docs/a.md:2
+for prompt in '$ ' 'sudo ' 'hostA$ '; do
+	for folder in docs packaging/a; do
+		new_tree
+		mkdir -p "$tree/$folder"
+		printf '%s\n' '```c' '```' '```' 'text' "${prompt}true" '```' >"$tree/$folder/a.md"
+		rejects check-docs "$folder/a.md:5"
+	done
+done
+new_tree
+mkdir "$tree/docs"
+printf '%s\n' '```console' 'true' '```' >"$tree/CONTRIBUTING.md"
+touch "$tree/docs/a.md"
+rejects check-docs CONTRIBUTING.md:2
 new_tree
 mkdir -p "$tree/docs/decisions"
 printf '%s\n' '# 1. A title' '' '2026-11-20' >"$tree/docs/decisions/0001-a.md"
