@@ -55,9 +55,13 @@ chmod 755 "$temp"
 chown nobody "$temp" # the daemons' records
 start_host "$a" 1
 start_host "$b" 2
+# The socket is there before the daemon drops its privileges and serves it.
+has_net_raw_alone() {
+	grep -qE '^CapEff:[[:space:]]+0000000000002000$' "/proc/$1/status"
+}
 for daemon in "${host_daemons[@]}"; do
-	effective=$(awk '$1 == "CapEff:" { print $2 }' "/proc/$daemon/status")
-	[ "$effective" = 0000000000002000 ] || fail "ferruled has $effective, not CAP_NET_RAW alone"
+	wait_until has_net_raw_alone "$daemon" ||
+		fail "ferruled has not CAP_NET_RAW alone: $(grep CapEff "/proc/$daemon/status")"
 done
 
 # as_user HOST COMMAND...: without any capability, and unable to get one.
