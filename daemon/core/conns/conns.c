@@ -36,6 +36,17 @@ void ending_set(struct ending *ending, int error, const char *format, ...)
 	copy_text(ending->reason, sizeof(ending->reason), text);
 }
 
+bool conns_user_may(const struct core *core, uint32_t uid, struct ending *ret_refusal)
+{
+	uint32_t max = core->config->max_connections_per_user;
+
+	if (core_usage(core, uid).conns < max)
+		return true;
+	ending_set(ret_refusal, EDQUOT,
+		"the user has %u connections on this host (max_connections_per_user)", max);
+	return false;
+}
+
 uint32_t endpoint_qpn(const ProtobufCBinaryData *endpoint)
 {
 	return endpoint->len == ENDPOINT_BYTES ? get_be32(endpoint->data + ENDPOINT_AT_QPN) : 0;

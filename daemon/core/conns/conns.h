@@ -25,6 +25,9 @@ struct ending {
 void ending_set(struct ending *ending, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Returns whether the user may have another connection; if not, `ret_refusal` has the limit. */
+bool conns_user_may(const struct core *core, uint32_t uid, struct ending *ret_refusal);
+
 /* Creates an end; `uuid` and `passive` must be unused. Returns NULL without memory. */
 struct conn *conn_create(struct core *core, const ProtobufCBinaryData *uuid, bool passive);
 void conn_give_session(struct conn *conn, struct session *session);

@@ -65,12 +65,8 @@ static bool check_request(struct core *core, const struct session *session,
 		!port_owns_endpoint(port, message->endpoint.data, ret_qpn))
 		ending_set(ret_refusal, EACCES, "the endpoint is not one of the process's port %u",
 			message->port);
-	else if (core_usage(core, session->uid).conns >= core->config->max_connections_per_user)
-		ending_set(ret_refusal, EDQUOT,
-			"the user has %u connections on this host (max_connections_per_user)",
-			core->config->max_connections_per_user);
 	else
-		return true;
+		return conns_user_may(core, session->uid, ret_refusal);
 	return false;
 }
 

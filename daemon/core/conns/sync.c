@@ -42,12 +42,8 @@ static bool check_resume(struct core *core, const struct session *session,
 	else if (conn_of_qp(session, port, message->qpn))
 		ending_set(
 			ret_refusal, EINVAL, "queue pair %u has another connection", message->qpn);
-	else if (core_usage(core, session->uid).conns >= core->config->max_connections_per_user)
-		ending_set(ret_refusal, EDQUOT,
-			"the user has %u connections on this host (max_connections_per_user)",
-			core->config->max_connections_per_user);
 	else
-		return true;
+		return conns_user_may(core, session->uid, ret_refusal);
 	return false;
 }
 

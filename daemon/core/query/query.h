@@ -68,6 +68,9 @@ double rows_age_s(const struct rows *rows, uint64_t then_ns);
 
 /* Sends the next part of the answer to a REQUEST_REPORT. Returns true after the last one. */
 bool report_send(struct core *core, struct request *request, uint64_t now_ns);
+/* Sends the last part, with what the daemon says of itself, or that there is no memory. Frees the
+ * rows. */
+void report_finish(struct rows *rows, Ctl__Report *report);
 /* `is_last`: includes the figures that take time to count. */
 Ctl__DaemonInfo *report_daemon(struct rows *rows, bool is_last);
 Ctl__ConnInfo *report_conn(struct rows *rows, const struct conn *conn);

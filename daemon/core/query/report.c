@@ -469,6 +469,19 @@ static void report_rows(struct rows *rows)
 	rows_flush(rows, kind);
 }
 
+void report_finish(struct rows *rows, Ctl__Report *report)
+{
+	const struct request *request = rows->request;
+
+	report->daemon = report_daemon(rows, true);
+	if (rows->no_memory)
+		session_fail(rows->core, request->session, request->seq, ENOMEM, "no memory");
+	else
+		session_send(rows->core, request->session,
+			&ENVELOPE(request->seq, REPORT, report, report));
+	rows_fini(rows);
+}
+
 bool report_send(struct core *core, struct request *request, uint64_t now_ns)
 {
 	Ctl__Report report = CTL__REPORT__INIT;
@@ -480,12 +493,6 @@ bool report_send(struct core *core, struct request *request, uint64_t now_ns)
 		rows_fini(&rows);
 		return false;
 	}
-	report.daemon = report_daemon(&rows, true);
-	if (rows.no_memory)
-		session_fail(core, request->session, request->seq, ENOMEM, "no memory");
-	else
-		session_send(
-			core, request->session, &ENVELOPE(request->seq, REPORT, report, &report));
-	rows_fini(&rows);
+	report_finish(&rows, &report);
 	return true;
 }

@@ -88,13 +88,7 @@ static void why_answer(
 		report.peer_view = request->view->view->qp;
 	else
 		report.peer_error = (char *)request->peer_error;
-	report.daemon = report_daemon(&rows, true);
-	if (rows.no_memory)
-		session_fail(core, request->session, request->seq, ENOMEM, "no memory");
-	else
-		session_send(
-			core, request->session, &ENVELOPE(request->seq, REPORT, report, &report));
-	rows_fini(&rows);
+	report_finish(&rows, &report);
 }
 
 /* The queue pair's own page is new: get the view of the other end. Returns true if it must be
