@@ -27,7 +27,7 @@ extract() {
 	' "$1"
 }
 
-# run_block FILE: without capabilities. Jobs in the background end with its session.
+# run_block FILE: without capabilities. Its jobs in the background are of its group, and end with it.
 run_block() {
 	local out=$temp/output status=0 block process written
 	block=$(basename "$1" | tr '|' /)
@@ -37,7 +37,7 @@ run_block() {
 		bash -eu "$1" <&- >"$out" 2>&1 &
 	process=$!
 	wait "$process" || status=$?
-	pkill -KILL -s "$process" || true
+	kill -KILL -- "-$process" 2>/dev/null || true
 	[ "$status" -eq 0 ] || {
 		fail "$block: exit status $status"
 		show "$out"
