@@ -27,7 +27,8 @@ extract() {
 	' "$1"
 }
 
-# run_block FILE: without capabilities. Its jobs in the background are of its group, and end with it.
+# run_block FILE: without capabilities. Jobs that it leaves in the background end with its process
+# group.
 run_block() {
 	local out=$temp/output status=0 block process written
 	block=$(basename "$1" | tr '|' /)
