@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 
 enum {
 	/* Headers of a RoCE packet as the interface's MTU counts them: IPv6 40, UDP 8, BTH 12, RETH

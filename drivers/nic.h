@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "drivers/port.h"
-#include "lib/base/gids.h"
+#include "lib/base/net/gids.h"
 
 struct nic_config {
 	const char *text; /* text of the port, as its driver knows it */

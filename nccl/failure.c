@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "nccl/log.h"
 #include "nccl/setup.h"
 

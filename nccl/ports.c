@@ -24,8 +24,8 @@
 
 #include <ferrule/device.h>
 
-#include "lib/base/devargs.h"
-#include "lib/base/link_speed.h"
+#include "lib/base/net/devargs.h"
+#include "lib/base/net/link_speed.h"
 #include "nccl/log.h"
 
 enum {

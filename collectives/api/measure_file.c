@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "collectives/api/internal.h"
-#include "lib/base/file_limit.h"
+#include "lib/base/process/file_limit.h"
 
 enum {
 	FILE_MOST = 1024, /* bytes */

@@ -13,7 +13,7 @@
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/shm.h"
 #include "gpudirect/cuda.h"
-#include "lib/base/backoff.h"
+#include "lib/base/process/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 

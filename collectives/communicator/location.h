@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "lib/base/host.h"
+#include "lib/base/process/host.h"
 
 /* As host_id(). */
 void location_host(uint8_t ret_id[HOST_ID_SIZE]);

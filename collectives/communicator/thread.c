@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/base/thread.h"
+#include "lib/base/process/thread.h"
 
 struct start {
 	void (*run)(void *arg);

@@ -16,7 +16,7 @@
 
 #include "collectives/plan/build.h"
 #include "collectives/shm/internal.h"
-#include "lib/base/copy.h"
+#include "lib/base/memory/copy.h"
 #include "lib/reduce/nontemporal.h"
 
 enum {

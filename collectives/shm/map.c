@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/share.h"
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 

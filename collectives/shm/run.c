@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "collectives/shm/internal.h"
-#include "lib/base/backoff.h"
-#include "lib/base/copy.h"
+#include "lib/base/process/backoff.h"
+#include "lib/base/memory/copy.h"
 #include "lib/base/error.h"
 
 enum {

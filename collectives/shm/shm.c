@@ -11,8 +11,8 @@
 #include "collectives/shm/internal.h"
 #include "gpudirect/cuda.h"
 #include "lib/base/error.h"
-#include "lib/base/memfd.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/memfd.h"
+#include "lib/base/memory/share.h"
 
 #define SHM_MAGIC UINT64_C(0x354d48534c5246) /* "FRLSHM5" */
 

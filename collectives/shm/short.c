@@ -11,7 +11,7 @@
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/internal.h"
 #include "lib/base/error.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/share.h"
 
 enum {
 	AGAIN = 256, /* uses after which a buffer without a known location is looked up again */

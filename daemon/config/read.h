@@ -10,8 +10,8 @@
 #include <libconfig.h>
 
 #include "daemon/config/config.h"
-#include "lib/base/addr.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/addr.h"
+#include "lib/base/net/ip.h"
 
 /* Receives the error. There is at most one, since reading ends with it. */
 struct config_reader {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/devargs.h"
+#include "lib/base/net/devargs.h"
 
 void doctor_say(struct doctor *doctor, enum doctor_status status, const char *name,
 	const char *advice, const char *format, ...)

@@ -18,7 +18,7 @@
 #include "daemon/server/listener.h"
 #include "lib/base/list.h"
 #include "lib/base/table.h"
-#include "lib/base/thread.h"
+#include "lib/base/process/thread.h"
 
 enum {
 	CONNECT_MS = 3000, /* for each address */

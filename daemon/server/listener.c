@@ -15,7 +15,7 @@
 #include <event2/event_struct.h>
 
 #include "daemon/server/log.h"
-#include "lib/base/closer.h"
+#include "lib/base/process/closer.h"
 
 enum {
 	ACCEPT_ROUND = 16,

@@ -2,7 +2,7 @@
 /*
  * Listening sockets. A limited number of connections is accepted at a time. Accepting pauses while
  * the process has no free descriptor. On a Unix socket it also pauses while many passed descriptors
- * are being closed (lib/base/closer.h), since each of them still counts. One thread.
+ * are being closed (lib/base/process/closer.h), since each of them still counts. One thread.
  */
 #ifndef FERRULE_DAEMON_SERVER_LISTENER_H
 #define FERRULE_DAEMON_SERVER_LISTENER_H

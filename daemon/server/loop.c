@@ -14,9 +14,9 @@
 
 #include "daemon/server/log.h"
 #include "lib/base/clock.h"
-#include "lib/base/closer.h"
+#include "lib/base/process/closer.h"
 #include "lib/base/random.h"
-#include "lib/base/rights.h"
+#include "lib/base/process/rights.h"
 #include "lib/base/table.h"
 #include "lib/control/spawn.h"
 

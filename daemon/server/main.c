@@ -18,7 +18,7 @@
 #include "daemon/server/loop.h"
 #include "daemon/server/privileges.h"
 #include "daemon/config/tls_check.h"
-#include "lib/base/closer.h"
+#include "lib/base/process/closer.h"
 
 enum {
 	ERROR_SIZE = 512,

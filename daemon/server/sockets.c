@@ -14,7 +14,7 @@
 #include "daemon/server/privileges.h"
 #include "drivers/packet/socket.h"
 #include "lib/base/clock.h"
-#include "lib/base/gids.h"
+#include "lib/base/net/gids.h"
 
 enum {
 	PATH_SIZE = sizeof(((struct sockaddr_un *)0)->sun_path) + 16,

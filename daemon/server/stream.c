@@ -19,7 +19,7 @@
 
 #include "daemon/server/log.h"
 #include "daemon/server/stream_internal.h"
-#include "lib/base/closer.h"
+#include "lib/base/process/closer.h"
 #include "lib/control/frame.h"
 
 enum {

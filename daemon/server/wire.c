@@ -12,8 +12,8 @@
 #include <openssl/err.h>
 
 #include "daemon/server/tls.h"
-#include "lib/base/closer.h"
-#include "lib/base/rights.h"
+#include "lib/base/process/closer.h"
+#include "lib/base/process/rights.h"
 
 enum { TLS_CHUNK = 16384 };
 

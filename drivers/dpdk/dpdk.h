@@ -10,7 +10,7 @@
 #define FERRULE_DRIVERS_DPDK_DPDK_H
 
 #include "drivers/port.h"
-#include "lib/base/gids.h"
+#include "lib/base/net/gids.h"
 
 struct dpdk_port_config {
 	/* Devargs of one ethdev ("net_af_packet0,iface=veth0"), or a PCI address. */

@@ -23,7 +23,7 @@
 #include <rte_log.h>
 
 #include "lib/base/error.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/share.h"
 
 #define CPU_FOLDER "/sys/devices/system/cpu"
 

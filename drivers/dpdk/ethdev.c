@@ -17,10 +17,10 @@
 
 #include "drivers/nic.h"
 #include "lib/base/clock.h"
-#include "lib/base/devargs.h"
+#include "lib/base/net/devargs.h"
 #include "lib/base/error.h"
 #include "lib/base/limit.h"
-#include "lib/base/link_speed.h"
+#include "lib/base/net/link_speed.h"
 
 enum {
 	DESCRIPTORS = 1024,

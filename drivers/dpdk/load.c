@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "drivers/dpdk/module.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/share.h"
 
 #define FILE_NAME "ferrule-dpdk.so"
 

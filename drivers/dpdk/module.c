@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "lib/base/share.h"
+#include "lib/base/memory/share.h"
 
 static _Atomic(const struct dpdk_host *) library;
 

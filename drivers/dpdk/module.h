@@ -18,7 +18,7 @@ struct dpdk_host {
 	const char *(*strerror)(int err);
 	void (*save_error)(char text[ERROR_TEXT_MAX]);
 	void (*restore_error)(const char text[ERROR_TEXT_MAX]);
-	void (*prefer_huge)(void); /* lib/base/share.h */
+	void (*prefer_huge)(void); /* lib/base/memory/share.h */
 };
 
 /* The module's symbol `ferrule_dpdk_module`. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Sockets for the handshake of a local link: abstract Unix addresses, whole messages. Every process
- * of the machine can connect to them and send descriptors: see lib/base/rights.h.
+ * of the machine can connect to them and send descriptors: see lib/base/process/rights.h.
  */
 #include "drivers/local/link.h"
 
@@ -13,8 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/base/closer.h"
-#include "lib/base/rights.h"
+#include "lib/base/process/closer.h"
+#include "lib/base/process/rights.h"
 
 enum { BACKLOG = 64 };
 

@@ -26,7 +26,7 @@
 #include <sys/vfs.h>
 
 #include "lib/base/error.h"
-#include "lib/base/memfd.h"
+#include "lib/base/memory/memfd.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010

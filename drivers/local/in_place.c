@@ -17,7 +17,7 @@
 #include "drivers/local/link.h"
 #include "drivers/local/ring.h"
 #include "lib/base/error.h"
-#include "lib/base/memfd.h"
+#include "lib/base/memory/memfd.h"
 
 enum {
 	MAGIC = 0x46524c74, /* "FRLt" */

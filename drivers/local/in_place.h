@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Payload that the peer reads in the sender's memory. The peer maps the sender's shared memory
- * (lib/base/share.h) once, read-only, and frames then carry references to it.
+ * (lib/base/memory/share.h) once, read-only, and frames then carry references to it.
  *
  * The ends of a link exchange messages over its handshake socket. EXPORT passes a descriptor under
  * an id; READY or REFUSED answers. WITHDRAW takes the id back; RELEASED answers, and the id is free
@@ -22,7 +22,7 @@
 #include <stdatomic.h>
 
 #include "drivers/local/internal.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/share.h"
 
 struct fabric_link;
 struct fabric_pass;

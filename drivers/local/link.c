@@ -9,10 +9,10 @@
 #include "drivers/local/link.h"
 #include "drivers/local/ring.h"
 #include "drivers/local/wake.h"
-#include "lib/base/closer.h"
+#include "lib/base/process/closer.h"
 #include "lib/base/error.h"
-#include "lib/base/memfd.h"
-#include "lib/base/rights.h"
+#include "lib/base/memory/memfd.h"
+#include "lib/base/process/rights.h"
 
 enum {
 	MAGIC = 0x46524c38, /* "FRL8" */

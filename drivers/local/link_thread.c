@@ -41,9 +41,9 @@
 #include "drivers/local/link.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/guard.h"
-#include "lib/base/share.h"
-#include "lib/base/thread.h"
+#include "lib/base/process/guard.h"
+#include "lib/base/memory/share.h"
+#include "lib/base/process/thread.h"
 
 enum {
 	FREED_NS = 20 * 1000 * 1000,

@@ -12,7 +12,7 @@
 
 #include "drivers/local/in_place.h"
 #include "drivers/local/ring.h"
-#include "lib/base/memfd.h"
+#include "lib/base/memory/memfd.h"
 
 static size_t way_size(uint32_t bytes)
 {

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 #include "lib/base/bytes.h"
 
 enum {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/base/link_speed.h"
+#include "lib/base/net/link_speed.h"
 
 #ifndef PACKET_IGNORE_OUTGOING /* Linux 4.20 */
 #define PACKET_IGNORE_OUTGOING 23

@@ -10,7 +10,7 @@
 
 #include "drivers/packet/internal.h"
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 int packet_refuse_kernels(const char *port, const struct gid_table *gids)
 {

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/gids.h"
+#include "lib/base/net/gids.h"
 
 struct packet_lease {
 	const char *port; /* "packet:eth0" */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/base/link_speed.h"
+#include "lib/base/net/link_speed.h"
 
 /* ---- one open per port */
 

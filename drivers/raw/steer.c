@@ -11,7 +11,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 #include "lib/base/error.h"
 
 enum {

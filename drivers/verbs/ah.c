@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 static int fill_path(
 	struct verbs_device *device, const struct frl_ah_attr *attr, struct ibv_ah_attr *ret_path)

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 enum { ACK_TIMEOUT = 18 }; /* 1.07 s */
 

@@ -19,7 +19,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 static const char fatal[] =
 	"the device has failed: see dmesg; close it, and open it again when it is back";

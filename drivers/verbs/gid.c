@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 enum { DEFAULT_HOP_LIMIT = 64 };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 static const char prefix[] = "verbs";
 static const char sysfs[] = "/sys/class/infiniband";

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 struct membership {
 	struct list node;

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 enum { MAX_ANSWER = 8192 };
 

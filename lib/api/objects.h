@@ -17,7 +17,7 @@
 
 #include "lib/device/device.h"
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 enum {
 	DEFAULT_SGE = 4,

@@ -5,7 +5,7 @@
 
 #include <ferrule/connect.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 
 enum {
 	MAX_MTU = 16384,

@@ -14,7 +14,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limit.h"
 #include "lib/base/random.h"
-#include "lib/base/thread.h"
+#include "lib/base/process/thread.h"
 #include "lib/control/client_internal.h"
 #include "lib/control/frame.h"
 

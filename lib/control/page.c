@@ -12,8 +12,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "lib/base/closer.h"
-#include "lib/base/memfd.h"
+#include "lib/base/process/closer.h"
+#include "lib/base/memory/memfd.h"
 
 enum { TRIES = 8 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "lib/device/soft.h"
 
 enum {

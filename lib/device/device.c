@@ -8,7 +8,7 @@
 
 #include <sys/eventfd.h>
 
-#include "lib/base/backoff.h"
+#include "lib/base/process/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"

@@ -30,9 +30,9 @@
 #include <ferrule/stats.h>
 
 #include "lib/base/event.h"
-#include "lib/base/gids.h"
-#include "lib/base/guard.h"
-#include "lib/base/host.h"
+#include "lib/base/net/gids.h"
+#include "lib/base/process/guard.h"
+#include "lib/base/process/host.h"
 
 struct device_gpu;
 struct device_ops;

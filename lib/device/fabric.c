@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "lib/base/random.h"
 #include "lib/device/soft.h"
 

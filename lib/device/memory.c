@@ -6,7 +6,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "lib/base/limit.h"
 #include "lib/engine/offload/attach.h"
 #include "lib/device/soft.h"

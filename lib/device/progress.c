@@ -6,10 +6,10 @@
 #include <sched.h>
 #include <time.h>
 
-#include "lib/base/backoff.h"
+#include "lib/base/process/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/thread.h"
+#include "lib/base/process/thread.h"
 #include "lib/device/soft.h"
 
 enum {

@@ -7,7 +7,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "lib/base/settings.h"
 #include "lib/device/soft.h"
 

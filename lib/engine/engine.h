@@ -17,7 +17,7 @@
 #include "drivers/port.h"
 #include "lib/base/list.h"
 #include "lib/base/random.h"
-#include "lib/base/gids.h"
+#include "lib/base/net/gids.h"
 #include "lib/engine/groups.h"
 #include "lib/engine/neighbors.h"
 #include "lib/protocol/qp.h"

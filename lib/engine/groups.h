@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "lib/base/random.h"
-#include "lib/base/gids.h"
+#include "lib/base/net/gids.h"
 #include "lib/wire/group.h"
 
 struct engine_qp;

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/gids.h"
+#include "lib/base/net/gids.h"
 #include "lib/wire/neighbor.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "lib/wire/icmp.h"
 
 enum {

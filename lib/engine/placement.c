@@ -5,7 +5,7 @@
 
 #include <ferrule/reduce.h>
 
-#include "lib/base/copy.h"
+#include "lib/base/memory/copy.h"
 #include "lib/engine/fragments.h"
 #include "lib/engine/offload/hooks.h"
 

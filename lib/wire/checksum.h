@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 
 /* Adds `len` bytes to a sum; only the last part may have an odd length. */
 static inline uint64_t checksum_add(uint64_t sum, const void *data, size_t len)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 #include "lib/wire/packet.h"
 
 enum { ETHER_VLAN_MASK = 0x0fff };

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 
 enum {
 	GROUP_MAX_FRAME = 90, /* Eth, VLAN tag, IPv6, router alert option, MLD */

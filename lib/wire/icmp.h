@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 
 /* An echo request. Points into the frame, which must outlive it. */
 struct icmp_echo {

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 
 enum {
 	NEIGHBOR_MAX_FRAME = 90, /* Eth, VLAN tag, IPv6, solicitation with one option */

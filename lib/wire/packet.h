@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 #include "lib/wire/opcode.h"
 #include "lib/wire/psn.h"
 

@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "daemon/core/leases/leases.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 enum {
 	QPN_FIRST = 2,

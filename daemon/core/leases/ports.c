@@ -9,7 +9,7 @@
 
 #include "daemon/core/leases/leases.h"
 #include "lib/base/bytes.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "lib/control/endpoint.h"
 
 /* An OpenPort that waits while processes of the previous daemon may come back. */

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 #include "lib/base/limit.h"
 
 enum {

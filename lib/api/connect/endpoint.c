@@ -7,7 +7,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 #include "lib/wire/packet.h"
 
 _Static_assert(ENDPOINT_AT_MORE_IPS + (ENDPOINT_ADDRESSES - 1) * sizeof(struct frl_ip) <=

@@ -21,7 +21,7 @@
 #include "lib/api/launch/launch.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/thread.h"
+#include "lib/base/process/thread.h"
 
 enum {
 	NS_PER_MS = 1000000,

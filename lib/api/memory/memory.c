@@ -5,8 +5,8 @@
 #include "lib/api/memory/memory_gpu.h"
 #include "lib/api/objects.h"
 #include "lib/base/error.h"
-#include "lib/base/memfd.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/memfd.h"
+#include "lib/base/memory/share.h"
 
 int frl_pd_create(struct frl_device *device, struct frl_pd **ret_pd)
 {

@@ -5,8 +5,8 @@
  * other memory. It is deregistered after its last user has put it back. Entries of GPU memory have
  * their own index: mr_cache_gpu.c.
  *
- * The lock is that of lib/base/unmap_watch.h. While it is held, nothing may be allocated, freed,
- * registered or deregistered. Entries to be freed wait in `dead`.
+ * The lock is that of lib/base/memory/unmap_watch.h. While it is held, nothing may be allocated,
+ * freed, registered or deregistered. Entries to be freed wait in `dead`.
  */
 #include "lib/api/memory/mr_cache_internal.h"
 

@@ -9,7 +9,7 @@
 #include <ferrule/memory.h>
 
 #include "lib/api/memory/mr_index.h"
-#include "lib/base/unmap_watch.h"
+#include "lib/base/memory/unmap_watch.h"
 
 struct frl_mr_cache {
 	struct unmap_listener listener;

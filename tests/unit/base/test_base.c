@@ -10,8 +10,8 @@
 
 #include <ferrule/device.h>
 
-#include "lib/base/backoff.h"
-#include "lib/base/guard.h"
+#include "lib/base/process/backoff.h"
+#include "lib/base/process/guard.h"
 #include "lib/base/list.h"
 #include "lib/base/random.h"
 #include "lib/base/time_budget.h"

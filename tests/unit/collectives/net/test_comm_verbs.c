@@ -17,7 +17,7 @@
 
 #include "collectives/communicator/communicator.h"
 #include "lib/base/error.h"
-#include "lib/base/unmap_watch.h"
+#include "lib/base/memory/unmap_watch.h"
 #include "tests/unit/collectives/comm_verbs_fixture.h"
 #include "tests/fixtures/program.h"
 

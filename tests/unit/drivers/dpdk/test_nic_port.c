@@ -7,7 +7,7 @@
 
 #include <ferrule/error.h>
 
-#include "lib/base/gids.h"
+#include "lib/base/net/gids.h"
 #include "tests/unit/drivers/dpdk/nic_fixture.h"
 #include "tests/fixtures/program.h"
 

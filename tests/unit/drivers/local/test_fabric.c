@@ -15,7 +15,7 @@
 
 #include "drivers/local/in_place.h"
 #include "drivers/local/ring.h"
-#include "lib/base/rights.h"
+#include "lib/base/process/rights.h"
 #include "tests/unit/drivers/local/fabric_fixture.h"
 #include "tests/fixtures/program.h"
 #include "tests/fixtures/slow_file.h"

@@ -9,8 +9,8 @@
 
 #include "drivers/local/in_place.h"
 #include "drivers/local/ring.h"
-#include "lib/base/memfd.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/memfd.h"
+#include "lib/base/memory/share.h"
 #include "tests/unit/drivers/local/fabric_fixture.h"
 #include "tests/fixtures/program.h"
 

@@ -13,7 +13,7 @@
 #include "drivers/packet/internal.h"
 #include "drivers/packet/socket.h"
 #include "lib/base/bytes.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "tests/fixtures/program.h"
 
 enum kind { ROCE, OTHER_PORT, FRAGMENT, ICMP, TCP, IGMP, HOP_BY_HOP, ARP, ARP_TOLD, LLDP };

@@ -13,7 +13,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 #include "tests/fixtures/program.h"
 
 struct port *nic;

@@ -5,7 +5,7 @@
 
 #include <ferrule/address.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 
 struct gid_table {
 	unsigned n;

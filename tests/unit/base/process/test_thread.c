@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "lib/base/thread.h"
+#include "lib/base/process/thread.h"
 
 enum { STACK = 1 << 18, USUAL = 1 << 21 };
 

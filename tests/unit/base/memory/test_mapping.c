@@ -11,7 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 
-#include "lib/base/mapping.h"
+#include "lib/base/memory/mapping.h"
 
 #include "tests/fixtures/program.h"
 

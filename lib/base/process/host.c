@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/host.h"
+#include "lib/base/process/host.h"
 
 #include <ctype.h>
 #include <stdio.h>

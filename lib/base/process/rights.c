@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/rights.h"
+#include "lib/base/process/rights.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/base/closer.h"
+#include "lib/base/process/closer.h"
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/backoff.h"
+#include "lib/base/process/backoff.h"
 
 #include <sched.h>
 #include <time.h>

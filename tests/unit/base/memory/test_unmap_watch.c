@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 
 #include "lib/base/clock.h"
-#include "lib/base/unmap_watch.h"
+#include "lib/base/memory/unmap_watch.h"
 #include "tests/fixtures/program.h"
 
 /* ThreadSanitizer does not support threads in children of processes with threads. */

@@ -6,7 +6,7 @@
  * UFFDIO_WRITEPROTECT with EAGAIN. With madvise() the order is reversed: the message comes first,
  * and the pages go after it was read.
  */
-#include "lib/base/unmap_watch.h"
+#include "lib/base/memory/unmap_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +23,8 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/mapping.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/mapping.h"
+#include "lib/base/memory/share.h"
 
 /* From Linux 5.11 and 6.1. Debian's headers have them; older ones do not. */
 #ifndef UFFD_USER_MODE_ONLY

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/devargs.h"
+#include "lib/base/net/devargs.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <errno.h>
 
-#include "lib/base/devargs.h"
+#include "lib/base/net/devargs.h"
 #include "tests/fixtures/program.h"
 
 static const struct {

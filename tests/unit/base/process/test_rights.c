@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lib/base/rights.c and closer.c: no message from the other end of a Unix socket makes a call
- * sleep. A call that slept would sleep for a day, which the limit of a test ends.
+ * lib/base/process/rights.c and closer.c: no message from the other end of a Unix socket makes a
+ * call sleep. A call that slept would sleep for a day, which the limit of a test ends.
  */
-#include "lib/base/rights.h"
+#include "lib/base/process/rights.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "lib/base/closer.h"
+#include "lib/base/process/closer.h"
 #include "tests/fixtures/program.h"
 #include "tests/fixtures/slow_file.h"
 

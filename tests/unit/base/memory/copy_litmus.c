@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tests/unit/base/copy_litmus.h"
+#include "tests/unit/base/memory/copy_litmus.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "lib/base/copy.h"
+#include "lib/base/memory/copy.h"
 
 enum {
 	LINE = 128,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/share.h"
+#include "lib/base/memory/share.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/memfd.h"
+#include "lib/base/memory/memfd.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/base/memfd.h"
-#include "lib/base/share.h"
+#include "lib/base/memory/memfd.h"
+#include "lib/base/memory/share.h"
 #include "tests/fixtures/limited_child.h"
 
 #include "tests/fixtures/program.h"

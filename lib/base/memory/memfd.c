@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/memfd.h"
+#include "lib/base/memory/memfd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
-#include "lib/base/file_limit.h"
+#include "lib/base/process/file_limit.h"
 
 /* Bytes reserved by one call. A step takes less than a millisecond, so that interrupting signals
  * cannot delay the reservation for ever. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/mapping.h"
+#include "lib/base/memory/mapping.h"
 
 #include <errno.h>
 #include <fcntl.h>

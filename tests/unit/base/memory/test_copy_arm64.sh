@@ -22,7 +22,7 @@ compile() {
 # stores LEVEL: the store instructions of copy_in_order() and what it consists of, without those to
 # the stack; `str x` and so on
 stores() {
-	compile "-$1" -c lib/base/copy.c -o "$dir/copy-$1.o"
+	compile "-$1" -c lib/base/memory/copy.c -o "$dir/copy-$1.o"
 	aarch64-linux-gnu-objdump -d --no-show-raw-insn "$dir/copy-$1.o" | awk '
 		/^[0-9a-f]+ <.*>:$/ { ours = $2 !~ /nontemporal/ }
 		ours && $2 ~ /^(st|dmb)/ && !/\[sp/ { print $2, substr($3, 1, 1) }' | sort -u
@@ -49,7 +49,7 @@ done
 cat >"$dir/main.c" <<-'END'
 	#include <stdio.h>
 
-	#include "tests/unit/base/copy_litmus.h"
+	#include "tests/unit/base/memory/copy_litmus.h"
 
 	int main(void)
 	{
@@ -60,7 +60,7 @@ cat >"$dir/main.c" <<-'END'
 		return words || message || lines;
 	}
 END
-compile -O2 -static -pthread "$dir/main.c" tests/unit/base/copy_litmus.c lib/base/copy.c \
+compile -O2 -static -pthread "$dir/main.c" tests/unit/base/memory/copy_litmus.c lib/base/memory/copy.c \
 	-o "$dir/litmus"
 echo "seen under QEMU that must not be:"
 qemu-aarch64 "$dir/litmus"

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/copy.h"
-#include "tests/unit/base/copy_litmus.h"
+#include "lib/base/memory/copy.h"
+#include "tests/unit/base/memory/copy_litmus.h"
 #include "tests/fixtures/program.h"
 
 enum { SIZES = 600, SHIFTS = 17, GUARD = 64 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/ip.h"
+#include "lib/base/net/ip.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/addr.h"
+#include "lib/base/net/addr.h"
 #include "lib/base/error.h"
 
 bool parse_digits(const char *text, unsigned long max, unsigned long *ret_number)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/link_speed.h"
+#include "lib/base/net/link_speed.h"
 
 #include <net/if.h>
 #include <stdio.h>

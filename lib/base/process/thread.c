@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lib/base/thread.h"
+#include "lib/base/process/thread.h"
 
 #include <signal.h>
 

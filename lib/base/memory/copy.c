@@ -8,7 +8,7 @@
  * ThreadSanitizer uses the same code, because it would report vector stores that another thread
  * polls.
  */
-#include "lib/base/copy.h"
+#include "lib/base/memory/copy.h"
 
 #include <stdbool.h>
 #include <stdint.h>

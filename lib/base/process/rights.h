@@ -2,8 +2,8 @@
 /*
  * Unix sockets whose peer may send descriptors (SCM_RIGHTS) to do harm. The kernel closes
  * descriptors that do not fit in recvmsg(), and those that are still queued when the socket is
- * closed. Both closes happen in the calling thread and may take long, see lib/base/closer.h.
- * Therefore:
+ * closed. Both closes happen in the calling thread and may take long, see
+ * lib/base/process/closer.h. Therefore:
  *
  * - Each message is peeked at (MSG_PEEK) before it is taken. This process then has its own
  *   descriptor, or none, and never drops the last one of a file.
