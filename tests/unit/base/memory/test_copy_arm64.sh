@@ -60,7 +60,7 @@ cat >"$dir/main.c" <<-'END'
 		return words || message || lines;
 	}
 END
-compile -O2 -static -pthread "$dir/main.c" tests/unit/base/memory/copy_litmus.c lib/base/memory/copy.c \
-	-o "$dir/litmus"
+compile -O2 -static -pthread "$dir/main.c" tests/unit/base/memory/copy_litmus.c \
+	lib/base/memory/copy.c -o "$dir/litmus"
 echo "seen under QEMU that must not be:"
 qemu-aarch64 "$dir/litmus"
