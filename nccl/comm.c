@@ -10,8 +10,8 @@
 
 #include "nccl/failure.h"
 #include "nccl/log.h"
-#include "nccl/setup.h"
-#include "nccl/unpack.h"
+#include "nccl/connect/setup.h"
+#include "nccl/data/unpack.h"
 
 enum {
 	POLLED = 16,     /* completions polled at once */

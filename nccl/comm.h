@@ -31,8 +31,8 @@
 #include <ferrule/queue.h>
 
 #include "lib/base/time_budget.h"
-#include "nccl/cleanup.h"
-#include "nccl/memory.h"
+#include "nccl/connect/cleanup.h"
+#include "nccl/data/memory.h"
 #include "nccl/net.h"
 
 enum {

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nccl/bounce.h"
+#include "nccl/data/bounce.h"
 #include "nccl/gpu.h"
 #include "nccl/gpu_resources.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 
 enum {
 	MAX_QPS = 32768,     /* of a software device, which supports more */

@@ -13,7 +13,7 @@
 
 #include "lib/base/net/ip.h"
 #include "nccl/log.h"
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 
 enum {
 	TEXT = 400,

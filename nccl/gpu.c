@@ -10,7 +10,7 @@
 #include <ferrule/gpu.h>
 
 #include "gpudirect/gpu.h"
-#include "nccl/abi.h"
+#include "nccl/api/abi.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
 

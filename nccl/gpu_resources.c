@@ -11,7 +11,7 @@
 #include "gpudirect/memory.h"
 #include "nccl/devices.h"
 #include "nccl/log.h"
-#include "nccl/memory.h"
+#include "nccl/data/memory.h"
 
 enum { REGION_BYTES = 4096, BUSY_NS = 100000000 };
 

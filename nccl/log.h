@@ -3,7 +3,7 @@
 #ifndef FERRULE_NCCL_LOG_H
 #define FERRULE_NCCL_LOG_H
 
-#include "nccl/abi.h"
+#include "nccl/api/abi.h"
 
 /* Sets the logger, also for the library's lines. NULL: discard all lines. */
 void net_log_to(nccl_log_fn log);

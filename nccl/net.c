@@ -10,12 +10,12 @@
 #include <stdlib.h>
 
 #include "nccl/comm.h"
-#include "nccl/daemon_address.h"
+#include "nccl/connect/daemon_address.h"
 #include "nccl/gpu_resources.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
-#include "nccl/setup.h"
-#include "nccl/tuner.h"
+#include "nccl/connect/setup.h"
+#include "nccl/api/tuner.h"
 
 enum { WHY = 400 };
 

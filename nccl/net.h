@@ -42,7 +42,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "nccl/abi.h"
+#include "nccl/api/abi.h"
 
 enum {
 	NET_MAX_RAILS = NCCL_V12_DEVICES, /* the most ports of a device */

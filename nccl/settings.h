@@ -11,7 +11,7 @@
 
 #include <ferrule/error.h>
 
-#include "nccl/unpack_rule.h"
+#include "nccl/data/unpack_rule.h"
 
 /* Which ports accept GPU memory. */
 enum net_gpu {

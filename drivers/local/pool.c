@@ -46,7 +46,7 @@ static uintptr_t find_room(void)
 }
 
 /* Maps next to the pool made last, or where it was. Code that refers to packets of several devices
- * by 32 bits (nccl/unpack.c) needs them within 4 GiB. */
+ * by 32 bits (nccl/data/unpack.c) needs them within 4 GiB. */
 static uint8_t *map_near_others(size_t size)
 {
 	static atomic_uintptr_t last_begin, last_end;

@@ -8,7 +8,7 @@
 #ifndef FERRULE_NCCL_ABI_TUNER_H
 #define FERRULE_NCCL_ABI_TUNER_H
 
-#include "nccl/abi.h"
+#include "nccl/api/abi.h"
 
 /* ncclFunc_t */
 enum nccl_collective {

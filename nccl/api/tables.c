@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The functions that several versions of the tables share. */
-#include "nccl/tables.h"
+#include "nccl/api/tables.h"
 
 #include <stdatomic.h>
 

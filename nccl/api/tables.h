@@ -6,7 +6,7 @@
 #ifndef FERRULE_NCCL_TABLES_H
 #define FERRULE_NCCL_TABLES_H
 
-#include "nccl/abi_tuner.h"
+#include "nccl/api/abi_tuner.h"
 #include "nccl/net.h"
 
 #define TABLE __attribute__((visibility("default")))

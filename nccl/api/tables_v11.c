@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Versions 11 and 12: one context for each communicator. */
-#include "nccl/tables.h"
+#include "nccl/api/tables.h"
 
 static int init_v11(void **ctx, uint64_t comm_id, struct nccl_config_v10 *config, nccl_log_fn log,
 	nccl_profiler_fn profiler)

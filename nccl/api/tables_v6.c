@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Versions 6, 7 and 8: message sizes are int. */
 #include "nccl/log.h"
-#include "nccl/tables.h"
+#include "nccl/api/tables.h"
 
 static int get_properties_v8(int dev, struct nccl_properties_v8 *properties)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Versions 9 and 10: fused devices, and the profiler. */
-#include "nccl/tables.h"
+#include "nccl/api/tables.h"
 
 static int isend_v9(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/tuner.h"
+#include "nccl/api/tuner.h"
 
 #include <pthread.h>
 #include <stdlib.h>

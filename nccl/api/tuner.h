@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "nccl/abi_tuner.h"
+#include "nccl/api/abi_tuner.h"
 
 struct net_tuner;
 

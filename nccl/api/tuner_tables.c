@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The tuner's table for each version of NCCL's interface. */
 #include "nccl/log.h"
-#include "nccl/tables.h"
-#include "nccl/tuner.h"
+#include "nccl/api/tables.h"
+#include "nccl/api/tuner.h"
 
 static int open_tuner(
 	const uint64_t *comm_id, bool for_unpack, size_t n_nodes, nccl_log_fn log, void **ctx)

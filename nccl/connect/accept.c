@@ -10,12 +10,12 @@
 #include <string.h>
 
 #include "lib/base/time_budget.h"
-#include "nccl/daemon_address.h"
+#include "nccl/connect/daemon_address.h"
 #include "nccl/failure.h"
 #include "nccl/log.h"
-#include "nccl/opening.h"
+#include "nccl/connect/opening.h"
 #include "nccl/settings.h"
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 
 enum {
 	NS_PER_MS = 1000000,

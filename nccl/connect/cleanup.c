@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/cleanup.h"
+#include "nccl/connect/cleanup.h"
 
 #include <pthread.h>
 #include <stddef.h>
 
 #include "lib/base/limit.h"
 #include "nccl/log.h"
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 #include "nccl/thread.h"
 
 enum {

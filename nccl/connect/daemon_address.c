@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/daemon_address.h"
+#include "nccl/connect/daemon_address.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "lib/base/limit.h"
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 #include "nccl/thread.h"
 
 enum {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/opening.h"
+#include "nccl/connect/opening.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "nccl/daemon_address.h"
+#include "nccl/connect/daemon_address.h"
 #include "nccl/log.h"
 #include "nccl/thread.h"
 

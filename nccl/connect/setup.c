@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 
 #include <errno.h>
 #include <inttypes.h>

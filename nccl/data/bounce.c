@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/bounce.h"
+#include "nccl/data/bounce.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * A registration is valid for all connections of its device. The connection that deregisters it may
  * differ from the connections whose requests still use it, so all connections are searched.
  */
-#include "nccl/memory.h"
+#include "nccl/data/memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "nccl/comm.h"
 #include "nccl/gpu_resources.h"
 #include "nccl/log.h"
-#include "nccl/setup.h"
-#include "nccl/unpack.h"
+#include "nccl/connect/setup.h"
+#include "nccl/data/unpack.h"
 
 #define BUSY_NS UINT64_C(5000000000)
 

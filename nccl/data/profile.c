@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/profile.h"
+#include "nccl/data/profile.h"
 
 void net_profile_start(const struct comm *comm, const struct path *path,
 	const struct frl_send_wr *wr, size_t length, void *parent, void **ret_event)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/protocols.h"
+#include "nccl/data/protocols.h"
 
 #include <string.h>
 #include <strings.h>

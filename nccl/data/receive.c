@@ -7,8 +7,8 @@
 #include <arpa/inet.h>
 
 #include "nccl/failure.h"
-#include "nccl/setup.h"
-#include "nccl/unpack.h"
+#include "nccl/connect/setup.h"
+#include "nccl/data/unpack.h"
 
 static int post_receives(struct comm *comm, struct path *path, uint32_t n)
 {

@@ -16,8 +16,8 @@
 #include <arpa/inet.h>
 
 #include "nccl/failure.h"
-#include "nccl/profile.h"
-#include "nccl/setup.h"
+#include "nccl/data/profile.h"
+#include "nccl/connect/setup.h"
 
 static void queue_init(struct request_queue *queue)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/unpack.h"
+#include "nccl/data/unpack.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -11,11 +11,11 @@
 
 #include <ferrule/fragments.h>
 
-#include "nccl/bounce.h"
+#include "nccl/data/bounce.h"
 #include "nccl/failure.h"
 #include "nccl/log.h"
 #include "nccl/settings.h"
-#include "nccl/tuner.h"
+#include "nccl/api/tuner.h"
 
 enum {
 	MOST_SLICES = 4, /* of NCCL's buffer, in use at the same time */

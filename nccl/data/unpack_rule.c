@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nccl/unpack_rule.h"
+#include "nccl/data/unpack_rule.h"
 
 #include <stddef.h>
 

@@ -10,7 +10,7 @@
 #ifndef FERRULE_NCCL_UNPACK_RULE_H
 #define FERRULE_NCCL_UNPACK_RULE_H
 
-#include "nccl/protocols.h"
+#include "nccl/data/protocols.h"
 
 /* NCCL's own settings. */
 struct net_unpack_settings {

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "gpudirect/cuda.h"
-#include "nccl/setup.h"
-#include "nccl/tables.h"
+#include "nccl/connect/setup.h"
+#include "nccl/api/tables.h"
 #include "tests/fakes/cuda/fake_libcuda.h"
 #include "tests/fixtures/bootstrap_fixture.h"
 #include "tests/unit/nccl/nccl_log.h"

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nccl/abi.h"
+#include "nccl/api/abi.h"
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static char warnings[16384]; /* a line each; with the lock held, or when nobody logs */

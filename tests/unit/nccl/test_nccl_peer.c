@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "nccl/comm.h"
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 #include "tests/fixtures/bootstrap_fixture.h"
 #include "tests/unit/nccl/nccl_log.h"
 #include "tests/fixtures/program.h"

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "nccl/unpack_rule.h"
+#include "nccl/data/unpack_rule.h"
 #include "tests/fixtures/program.h"
 
 /* ---- NCCL_PROTO: parseList() and ncclTopoTuneModel() of src/graph/tuning.cc, v2.30.7 */

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "nccl/cleanup.h"
+#include "nccl/connect/cleanup.h"
 #include "nccl/settings.h"
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 #include "tests/fixtures/bootstrap_fixture.h"
 #include "tests/fixtures/wait_limits.h"
 #include "tests/unit/nccl/nccl_log.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "nccl/comm.h"
-#include "nccl/setup.h"
+#include "nccl/connect/setup.h"
 #include "tests/fixtures/bootstrap_fixture.h"
 #include "tests/unit/nccl/nccl_log.h"
 #include "tests/unit/nccl/nccl_verbs_fixture.h"
