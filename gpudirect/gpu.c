@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "gpudirect/host.h"
-#include "gpudirect/image.h"
+#include "gpudirect/kernels/image.h"
 #include "gpudirect/stream.h"
 #include "lib/base/error.h"
 

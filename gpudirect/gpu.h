@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 
 struct gpu_host;
 struct gpu_image;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "gpudirect/host.h"
-#include "gpudirect/image.h"
+#include "gpudirect/kernels/image.h"
 #include "lib/base/error.h"
 
 enum {

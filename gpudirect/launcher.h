@@ -17,7 +17,7 @@
 #include <sys/types.h>
 
 #include "gpudirect/gpu.h"
-#include "gpudirect/launch.h"
+#include "gpudirect/kernels/launch.h"
 
 /* The result of a launch attempt. For every result except LAUNCH_TAKEN, frl_last_error() gives the
  * reason. */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpudirect/batch.h"
+#include "gpudirect/kernels/batch.h"
 #include "gpudirect/gpu.h"
 #include "gpudirect/host.h"
 #include "gpudirect/queue.h"

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "gpudirect/gpu.h"
-#include "gpudirect/image.h"
+#include "gpudirect/kernels/image.h"
 #include "gpudirect/probe.h"
 #include "lib/base/error.h"
 #include "lib/base/settings.h"

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpudirect/work.h"
+#include "gpudirect/kernels/work.h"
 
 struct gpu;
 struct gpu_queue;

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 
 struct gpu;
 struct gpu_event;

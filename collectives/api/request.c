@@ -12,7 +12,7 @@
 #include "collectives/net/channel.h"
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/shm.h"
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 #include "lib/base/process/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"

@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 #include "collectives/communicator/gpu_ops.h"
-#include "gpudirect/cuda_abi.h"
-#include "gpudirect/work.h"
+#include "gpudirect/cuda/cuda_abi.h"
+#include "gpudirect/kernels/work.h"
 
 struct frl_comm;
 struct frl_request;

@@ -9,7 +9,7 @@
 
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/internal.h"
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 #include "lib/base/error.h"
 #include "lib/base/memory/memfd.h"
 #include "lib/base/memory/share.h"

@@ -20,7 +20,7 @@
 #include <ferrule/gpu.h>
 #include <ferrule/reduce.h>
 
-#include "gpudirect/batch.h"
+#include "gpudirect/kernels/batch.h"
 #include "gpudirect/gpu.h"
 #include "gpudirect/host.h"
 #include "gpudirect/queue.h"

@@ -65,7 +65,7 @@ for file in "${programs[@]}"; do
 	[ -r "$file" ] || cannot "$file is not built; see --build"
 done
 tests=()
-for file in "$build"/tests/unit/test_{gpu,comm,nccl}; do
+for file in "$build"/tests/unit/test_{gpu,api_gpu,comm,nccl}; do
 	[ ! -f "$file" ] || tests+=("$file")
 done
 meter=$build/tests/bench/bench_gpu
@@ -325,6 +325,7 @@ meter_row
 times_row 2
 operation_rows
 unit_rows gpu
+unit_rows api_gpu
 unit_rows comm
 unit_rows nccl
 sanitizer_reports

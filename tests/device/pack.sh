@@ -47,7 +47,8 @@ done
 # For gpu.sh, as far as it is built. Never tests/fakes/cuda: the machine has a driver.
 for file in tools/ferrule-info tools/gpu_allreduce daemon/ctl/ferrulectl \
 	tests/bench/bench_gpu tests/nccl/nccl-harness \
-	tests/unit/test_gpu tests/unit/test_comm tests/unit/test_nccl; do
+	tests/unit/test_gpu tests/unit/test_api_gpu tests/unit/test_comm \
+	tests/unit/test_nccl; do
 	[ -x "$build/$file" ] || continue
 	take "$file"
 	programs+=("$file")

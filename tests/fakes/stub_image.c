@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Replaces the kernels where there is no nvcc: the double of the driver takes any image. */
-#include "gpudirect/image.h"
+#include "gpudirect/kernels/image.h"
 
 #define STUB                                                                           \
 	{                                                                              \

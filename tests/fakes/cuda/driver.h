@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpudirect/cuda_abi.h"
+#include "gpudirect/cuda/cuda_abi.h"
 
 typedef struct CUgraph_st *cu_graph;
 typedef struct CUmemPoolHandle_st *cu_mem_pool;

@@ -204,7 +204,7 @@ static const char *name_of(cu_result result)
 #define CUDA_RESULT(name, number) \
 	case name:                \
 		return #name;
-#include "gpudirect/cuda_results.inc"
+#include "gpudirect/cuda/cuda_results.inc"
 #undef CUDA_RESULT
 	default: return NULL;
 	}

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "gpudirect/batch.h"
+#include "gpudirect/kernels/batch.h"
 #include "tests/fakes/cuda/driver.h"
 #include "tests/fakes/cuda/fake_libcuda.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpudirect/work_body.h"
+#include "gpudirect/kernels/work_body.h"
 #include "tests/fakes/cuda/fake_internal.h"
 
 static bool reach(const struct fake_context *context, uint64_t *address, uint64_t size,

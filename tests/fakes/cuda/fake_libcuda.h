@@ -25,8 +25,8 @@
  *  - A function whose module is loaded lazily is loaded when it is first asked for, which waits for
  *    all that is queued in its context; calls of other threads begin only after that.
  *  - A process that was forked after cuInit() gets CUDA_ERROR_NOT_INITIALIZED.
- *  - The kernels ferrule_work and ferrule_work_many are gpudirect/work_body.h, all threads in
- *    random order. Any image will do for a module, and has both.
+ *  - The kernels ferrule_work and ferrule_work_many are gpudirect/kernels/work_body.h, all threads
+ *    in random order. Any image will do for a module, and has both.
  *  - A kernel's parameters have 4096 bytes at most before CUDA 12.1, and 32764 since: others are
  *    CUDA_ERROR_NOT_SUPPORTED when they are launched.
  *
@@ -55,7 +55,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpudirect/cuda_abi.h"
+#include "gpudirect/cuda/cuda_abi.h"
 
 enum {
 	FAKE_CUDA_MAX_DEVICES = 8,

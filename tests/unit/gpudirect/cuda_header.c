@@ -12,7 +12,7 @@
 
 #define CUDA_RESULT(name, number) \
 	static_assert((name) == (number), #name " is not " #number " in cuda.h");
-#include "gpudirect/cuda_results.inc"
+#include "gpudirect/cuda/cuda_results.inc"
 #undef CUDA_RESULT
 
 /* Signatures of all requested versions; cudaTypedefs.h has them. */
@@ -37,7 +37,7 @@
 #define CUDA_CALL(name, version, args)                                                          \
 	static_assert(__builtin_types_compatible_p(PFN_##name##_v##version, cu_result(*) args), \
 		#name " of version " #version " has other arguments in cuda.h");
-#include "gpudirect/cuda_calls.inc"
+#include "gpudirect/cuda/cuda_calls.inc"
 #undef CUDA_CALL
 
 /* Our types have the sizes of these. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The numbers of NVIDIA's cuda.h, for a test that includes gpudirect/cuda_abi.h, which cannot stand
- * beside it. */
+/* The numbers of NVIDIA's cuda.h, for a test of gpudirect/cuda/cuda_abi.h. One file cannot include
+ * both headers. */
 #ifndef FERRULE_TESTS_UNIT_GPUDIRECT_CUDA_HEADER_H
 #define FERRULE_TESTS_UNIT_GPUDIRECT_CUDA_HEADER_H
 

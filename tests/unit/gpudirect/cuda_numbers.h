@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The numbers of gpudirect/cuda_abi.h that are compared with cuda.h: NUMBER(name). Included several
- * times; no guard. */
+/* The numbers of gpudirect/cuda/cuda_abi.h that are compared with cuda.h: NUMBER(name). Included
+ * several times; no guard. */
 NUMBER(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
 NUMBER(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)
 NUMBER(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)

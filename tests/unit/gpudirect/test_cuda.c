@@ -12,7 +12,7 @@
 
 #include <check.h>
 
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 #include "lib/base/error.h"
 #include "tests/fakes/cuda/fake_libcuda.h"
 #include "tests/fixtures/program.h"
@@ -163,7 +163,7 @@ START_TEST(all_functions_are_found)
 	ck_assert_int_eq(cuda_get(&cuda), 0);
 	ck_assert_int_eq(cuda->version, 13000);
 #define CUDA_CALL(name, version, args) ck_assert_msg(cuda->name != NULL, #name);
-#include "gpudirect/cuda_calls.inc"
+#include "gpudirect/cuda/cuda_calls.inc"
 #undef CUDA_CALL
 	ck_assert_str_eq(frl_last_error(), "nothing yet");
 }
@@ -217,7 +217,7 @@ static const struct {
 } function_rows[] = {
 #define CUDA_CALL(name, version, args)     { #name, false },
 #define CUDA_OPTIONAL(name, version, args) { #name, true },
-#include "gpudirect/cuda_calls.inc"
+#include "gpudirect/cuda/cuda_calls.inc"
 #undef CUDA_OPTIONAL
 #undef CUDA_CALL
 };
@@ -236,7 +236,7 @@ START_TEST(missing_functions)
 		ck_assert_str_eq(#function, name); \
 		missing++;                         \
 	}
-#include "gpudirect/cuda_calls.inc"
+#include "gpudirect/cuda/cuda_calls.inc"
 #undef CUDA_CALL
 		ck_assert_uint_eq(missing, 1);
 		return;
@@ -423,7 +423,7 @@ static const struct {
 	const char *name;
 } result_rows[] = {
 #define CUDA_RESULT(name, number) { number, #name },
-#include "gpudirect/cuda_results.inc"
+#include "gpudirect/cuda/cuda_results.inc"
 #undef CUDA_RESULT
 };
 

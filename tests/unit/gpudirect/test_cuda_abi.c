@@ -5,7 +5,7 @@
 
 #include <check.h>
 
-#include "gpudirect/cuda_abi.h"
+#include "gpudirect/cuda/cuda_abi.h"
 #include "tests/unit/gpudirect/cuda_header.h"
 #include "tests/fixtures/program.h"
 

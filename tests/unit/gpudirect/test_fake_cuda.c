@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpudirect/batch.h"
+#include "gpudirect/kernels/batch.h"
 #include "tests/unit/gpudirect/cuda_fixture.h"
 #include "tests/fixtures/program.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The pieces of one launch (gpudirect/launch.h): pieces that go together, against a map of bytes,
- * and the distribution of blocks. */
+/* The pieces of one launch (gpudirect/kernels/launch.h): pieces that go together, against a map of
+ * bytes, and the distribution of blocks. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpudirect/launch.h"
+#include "gpudirect/kernels/launch.h"
 #include "lib/base/random.h"
 #include "tests/fixtures/program.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpudirect/image.h"
+#include "gpudirect/kernels/image.h"
 
 #include "tests/fixtures/program.h"
 

@@ -15,7 +15,7 @@
 
 #include <ferrule/gpu.h>
 
-#include "gpudirect/image.h"
+#include "gpudirect/kernels/image.h"
 #include "gpudirect/probe.h"
 #include "lib/base/error.h"
 #include "tests/fakes/cuda/fake_libcuda.h"

@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpudirect/batch.h"
-#include "gpudirect/image.h"
+#include "gpudirect/kernels/batch.h"
+#include "gpudirect/kernels/image.h"
 #include "lib/base/random.h"
 #include "tests/unit/gpudirect/gpu_queue_fixture.h"
 #include "tests/fixtures/patience.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpudirect/work_body.h"
+#include "gpudirect/kernels/work_body.h"
 #include "lib/base/random.h"
 #include "tests/fixtures/program.h"
 #include "tests/fixtures/reduce_fixture.h"

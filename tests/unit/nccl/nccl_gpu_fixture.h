@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 #include "nccl/connect/setup.h"
 #include "nccl/api/tables.h"
 #include "tests/fakes/cuda/fake_libcuda.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The names of CUDA's results, their errno values, and the advice for error texts. */
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 
 #include <errno.h>
 
@@ -136,7 +136,7 @@ const char *cuda_result_name(cu_result result)
 #define CUDA_RESULT(name, number) \
 	case number:              \
 		return #name;
-#include "gpudirect/cuda_results.inc"
+#include "gpudirect/cuda/cuda_results.inc"
 #undef CUDA_RESULT
 	default: return "unknown error";
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The kernel: gpudirect/work_body.h for GPUs, and the completion word for the processor.
+ * The kernel: gpudirect/kernels/work_body.h for GPUs, and the completion word for the processor.
  * `ferrule_work` has its batch as a parameter.
  *
  * With FERRULE_MANY this file defines `ferrule_work_many` instead, which has a larger parameter
@@ -12,7 +12,7 @@
  * once instead of once for each type and operation, compilation takes seconds, and the kernel uses
  * only the registers of its largest case.
  */
-#include "gpudirect/work_body.h"
+#include "gpudirect/kernels/work_body.h"
 
 /*
  * Runs a block's part of its batch. The last block to finish writes the completion word. The

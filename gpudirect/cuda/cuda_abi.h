@@ -40,7 +40,7 @@ typedef int cu_proc_status;
 /* Results: cuda_results.inc. */
 enum {
 #define CUDA_RESULT(name, number) name = (number),
-#include "gpudirect/cuda_results.inc"
+#include "gpudirect/cuda/cuda_results.inc"
 #undef CUDA_RESULT
 };
 

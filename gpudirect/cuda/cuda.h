@@ -13,13 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpudirect/cuda_abi.h"
+#include "gpudirect/cuda/cuda_abi.h"
 
 /* The driver functions that Ferrule calls, under their own names. A pointer is NULL if the driver
  * is too old for the function and cuda_calls.inc marks the function as optional. */
 struct cuda_api {
 #define CUDA_CALL(name, version, args) cu_result(*name) args;
-#include "gpudirect/cuda_calls.inc"
+#include "gpudirect/cuda/cuda_calls.inc"
 #undef CUDA_CALL
 	int version; /* from cuDriverGetVersion(): 13000 is 13.0 */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -101,7 +101,7 @@ static const char *find_functions(const struct finder *finder, struct cuda_api *
 	api->name = (cu_result(*) args)find_function(finder, #name, version); \
 	if (!api->name && !missing)                                           \
 		missing = #name;
-#include "gpudirect/cuda_calls.inc"
+#include "gpudirect/cuda/cuda_calls.inc"
 #undef CUDA_CALL
 #undef CUDA_OPTIONAL
 	return missing;

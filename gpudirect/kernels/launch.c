@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "gpudirect/launch.h"
+#include "gpudirect/kernels/launch.h"
 
 enum {
 	/* The bytes that a block's threads handle in one iteration. Smaller shares would leave

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The kernels that nvcc compiled at build time. They are embedded into the library, and loaded into
- * a context at their first use there. gpudirect/image.py generates the image. A build without nvcc
- * has no image. Callable from any thread.
+ * a context at their first use there. gpudirect/kernels/image.py generates the image. A build
+ * without nvcc has no image. Callable from any thread.
  */
 #ifndef FERRULE_GPUDIRECT_IMAGE_H
 #define FERRULE_GPUDIRECT_IMAGE_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gpudirect/cuda.h"
+#include "gpudirect/cuda/cuda.h"
 
 struct gpu;
 

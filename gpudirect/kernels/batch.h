@@ -16,7 +16,7 @@
 
 #include <ferrule/reduce.h>
 
-#include "gpudirect/work.h"
+#include "gpudirect/kernels/work.h"
 
 #ifdef __CUDACC__
 #define GPU_BOTH static __host__ __device__ __forceinline__

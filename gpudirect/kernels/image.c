@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "gpudirect/image.h"
+#include "gpudirect/kernels/image.h"
 
 #include <errno.h>
 #include <pthread.h>

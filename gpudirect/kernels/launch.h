@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpudirect/batch.h"
+#include "gpudirect/kernels/batch.h"
 
 /* Address ranges. A range that continues one of the most recent ranges is merged with it, as for
  * packets of one message. */

@@ -18,7 +18,7 @@
 #ifndef FERRULE_GPUDIRECT_WORK_BODY_H
 #define FERRULE_GPUDIRECT_WORK_BODY_H
 
-#include "gpudirect/batch.h"
+#include "gpudirect/kernels/batch.h"
 #include "lib/reduce/element.h"
 
 #ifdef __CUDACC__
