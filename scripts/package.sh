@@ -295,7 +295,7 @@ try_cluster() {
 		tail -n 30 "$work/cluster.log"
 		return 1
 	}
-	"$root/tests/system/cluster.sh" "$folder" || status=$?
+	"$root/tests/system/cluster/cluster.sh" "$folder" || status=$?
 	[ "$status" -ne 77 ] || return 0
 	[ "$status" -ne 0 ] || echo "three hosts: as docs/guide/operations.md says"
 	return "$status"

@@ -5,7 +5,7 @@
  * rounds and bytes, and test_plans_theory checks them on real plans.
  *
  * Links that are idle while other ranks catch up are modelled by factors, `overlap` and `stretch`,
- * which were determined with tests/sim/coll_choice.c.
+ * which were determined with tests/sim/coll/coll_choice.c.
  */
 #include "collectives/plan/algos.h"
 #include "collectives/plan/direct_reduce.h"

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "tests/nccl/latency.h"
-#include "tests/nccl/runner.h"
+#include "tests/nccl/caller/runner.h"
 
 enum { MAX_ROUNDS = 64, MAX_IN_FLIGHT = NCCL_MAX_REQUESTS, MAX_SETS = 16 };
 

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tests/nccl/runner.h"
+#include "tests/nccl/caller/runner.h"
 
 static const struct row *const tables[] = { setup_rows, data_rows, group_rows, flag_rows,
 	thread_rows, fault_rows, life_rows, end_rows, tuner_rows, unpack_rows, share_rows };

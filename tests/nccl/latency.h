@@ -11,7 +11,7 @@
 #ifndef TESTS_NCCL_LATENCY_H
 #define TESTS_NCCL_LATENCY_H
 
-#include "tests/nccl/row.h"
+#include "tests/nccl/caller/row.h"
 
 enum { LATENCY_SIZES = 6 };
 

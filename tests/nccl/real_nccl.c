@@ -13,7 +13,7 @@
 
 #include <nccl.h>
 
-#include "tests/nccl/plugin.h"
+#include "tests/nccl/caller/plugin.h"
 
 static void log_line(
 	int level, unsigned long flags, const char *file, int line, const char *format, ...)

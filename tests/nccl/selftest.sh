@@ -86,7 +86,7 @@ rows=$("$harness" --list | grep -Ev '\((slow|by name)\)$' | cut -d ' ' -f 1 |
 for row in $rows; do
 	table | grep -q "^$row " || fail "no mistake is known that row $row sees"
 done
-mistakes=$(sed -n 's/.*X([A-Z_0-9]*, "\([a-z0-9-]*\)").*/\1/p' "$here/socket_defects.h")
+mistakes=$(sed -n 's/.*X([A-Z_0-9]*, "\([a-z0-9-]*\)").*/\1/p' "$here/socket/socket_defects.h")
 for mistake in $mistakes; do
 	[ "$mistake" = none ] || table | grep -q " $mistake " ||
 		fail "mistake $mistake is in no row of the table"

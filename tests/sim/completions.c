@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tests/sim/oracle.h"
+#include "tests/sim/oracle/oracle.h"
 
 #include "lib/engine/offload/transfers.h"
-#include "tests/sim/fail.h"
+#include "tests/sim/common/fail.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Deliberate faults: the connections that they may affect, and how they are made. */
-#include "tests/sim/fail.h"
-#include "tests/sim/oracle.h"
+#include "tests/sim/common/fail.h"
+#include "tests/sim/oracle/oracle.h"
 #include "tests/sim/world.h"
 
 const char *const fault_names[N_FAULTS] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/sim/memory.h"
 
-#include "tests/sim/fail.h"
+#include "tests/sim/common/fail.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 /* The nodes of a world, their addresses, and the switch between them. */
 #include "tests/sim/world.h"
 
-#include "tests/sim/fail.h"
-#include "tests/sim/oracle.h"
+#include "tests/sim/common/fail.h"
+#include "tests/sim/oracle/oracle.h"
 
 #include <stdio.h>
 #include <stdlib.h>

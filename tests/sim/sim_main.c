@@ -6,7 +6,7 @@
  */
 #include "tests/sim/world.h"
 
-#include "tests/sim/fail.h"
+#include "tests/sim/common/fail.h"
 #include "tests/sim/spoofer.h"
 
 #include <inttypes.h>

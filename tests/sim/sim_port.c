@@ -2,7 +2,7 @@
 #include "tests/sim/sim_port.h"
 
 #include "lib/wire/packet.h"
-#include "tests/sim/fail.h"
+#include "tests/sim/common/fail.h"
 
 #include <errno.h>
 #include <stdlib.h>

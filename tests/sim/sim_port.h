@@ -12,7 +12,7 @@
 #define FERRULE_SIM_PORT_H
 
 #include "drivers/port.h"
-#include "tests/sim/link.h"
+#include "tests/sim/common/link.h"
 
 enum {
 	SIM_PORT_TX_RING = 256,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tests/sim/windows.h"
 
-#include "tests/sim/fail.h"
+#include "tests/sim/common/fail.h"
 #include "tests/sim/world.h"
 
 static uint64_t below(struct endpoint *endpoint, uint64_t n)

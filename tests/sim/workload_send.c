@@ -2,7 +2,7 @@
 /* Posting the messages of a script. */
 #include "tests/sim/workload.h"
 
-#include "tests/sim/fail.h"
+#include "tests/sim/common/fail.h"
 #include "tests/sim/windows.h"
 #include "tests/sim/world.h"
 

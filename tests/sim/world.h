@@ -12,7 +12,7 @@
 
 #include "lib/engine/engine.h"
 #include "tests/sim/endpoint.h"
-#include "tests/sim/link.h"
+#include "tests/sim/common/link.h"
 #include "tests/sim/sim_port.h"
 #include "tests/sim/spoofer.h"
 

@@ -3,7 +3,7 @@
 #
 # Functions that the tests of ferruled share, besides lib.sh.
 # shellcheck source=tests/system/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 client=$bin/../tests/daemon-client
 [ -x "$client" ] || skip "$client is not built"

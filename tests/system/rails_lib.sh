@@ -7,7 +7,7 @@
 #	[ frlPID-0 ] e0 ---- e0-0 [     switch e0      ] e0-1 ---- e0 [ frlPID-1 ]
 #	[ frlPID-0 ] e1 ---- e1-0 [ frlPID: switch e1  ] e1-1 ---- e1 [ frlPID-1 ]   and so on
 # shellcheck source=tests/system/lib.sh
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
 command -v ip >/dev/null || skip "there is no ip command (package iproute2)"

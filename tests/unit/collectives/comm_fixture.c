@@ -11,7 +11,7 @@
 #include "lib/api/objects.h"
 #include "lib/base/error.h"
 #include "lib/base/settings.h"
-#include "tests/sim/coll_world.h"
+#include "tests/sim/coll/coll_world.h"
 #include "tests/fixtures/patience.h"
 
 enum { HAS_TSAN = JOB_SHARE == 8 };

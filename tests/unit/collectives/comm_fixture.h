@@ -3,7 +3,7 @@
  * Communicators between ranks of this process.
  *
  * job_simulate(): each rank is a coroutine in virtual time, with devices on a simulated network
- * (tests/sim/coll_world.h).
+ * (tests/sim/coll/coll_world.h).
  *
  * job_run(): each rank is a thread with a device, of the local fabric by default. They meet through
  * a bootstrap in memory, whose mail a thread of the job delivers. For tests of shared memory, of

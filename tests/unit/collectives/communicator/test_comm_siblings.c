@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Communicators made from one another: used by several threads at once, waited for and destroyed in
- * different orders. tests/sim/coll_rows.c has the rows about time.
+ * different orders. tests/sim/coll/coll_rows.c has the rows about time.
  */
 #include <check.h>
 #include <errno.h>
