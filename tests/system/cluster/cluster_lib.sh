@@ -54,7 +54,8 @@ install_ferrule() {
 		in_layer systemd-sysusers "/$sysusers"
 	fi
 	in_layer useradd --create-home --shell /bin/bash alice
-	install -m 755 "$system_root/tests/system/cluster/cluster_rsh.py" "$temp/common/usr/local/bin/rsh"
+	install -m 755 "$system_root/tests/system/cluster/cluster_rsh.py" \
+		"$temp/common/usr/local/bin/rsh"
 	cp "$(find "$temp/common/usr" -name ferruled.service | head -n 1)" "$temp/ferruled.service"
 	{
 		echo '127.0.0.1 localhost'
