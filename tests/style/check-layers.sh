@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Dependencies point one way: every folder includes only what the table layers.txt allows. And the
-# protocol core does no I/O: no allocation, clock, log, thread, environment or driver call.
+# protocol core does no I/O: no allocation, clock, log, thread, environment or driver call. Its code
+# and comments do not mention GPUs or offloads.
 table=$(cd "$(dirname "$0")" && pwd)/layers.txt
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -97,6 +98,8 @@ FNR == 1 {
 		finding("this folder is not in the table of layers (tests/style/layers.txt)")
 }
 {
+	if (pure && match(tolower($0), /gpu|cuda|offload/))
+		finding(folder " does not know the word " substr($0, RSTART, RLENGTH))
 	text = code($0)
 	if (text ~ /^[ \t]*#[ \t]*include/)
 		check_include($0)
