@@ -94,7 +94,7 @@ int table_irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, vo
 			.parent = parents ? parents[i] : NULL,
 			.is_optional = *request == NCCL_OPTIONAL_END,
 		};
-	/* NCCL gets the completion even if it does not need it (docs/decisions/0015). */
+	/* Complete the receive when its data has arrived, even if NCCL needs no completion. */
 	return net_receive(comm, n, buffers, (struct request **)request);
 }
 

@@ -3,6 +3,7 @@
 #
 # Sources have the licence line. They have no calls that a library never makes, no unfinished work,
 # no spaces as indentation, no long lines, long files or long functions.
+# Public headers cite no path below docs/.
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -76,6 +77,11 @@ match($0, /<<-?["\047\\]?[A-Za-z_]+/) && substr($0, RSTART, 3) != "<<<" {
 	here = substr($0, RSTART, RLENGTH)
 	gsub(/[<\-"\047\\]/, "", here)
 }
+' "${files[@]}" || status=1
+
+mapfile -t files < <(source_files '*.h' -- lib/include)
+[ ${#files[@]} -eq 0 ] || awk "$awk_code"'
+/docs\// { finding("an installed header has no docs/ beside it; state the fact or the page title") }
 ' "${files[@]}" || status=1
 
 mapfile -t files < <(source_files '*.c' '*.h' '*.sh' '*.py' meson.build run -- .)

@@ -137,7 +137,12 @@ for call in 'malloc(1)' 'free(p)' 'clock_gettime(0, &t)' 'time(NULL)' 'printf("x
 	c_sample check-layers lib/protocol/a.c "int a = $call;"
 	c_sample check-layers lib/wire/a.c '/* a comment' ' * of lines */' "int a = $call;"
 done
+for word in GPU cuda_stream Offloads; do
+	c_sample check-layers lib/wire/a.h "/* A comment on $word. */"
+	c_sample check-layers lib/protocol/a.c "static const char *text = \"$word\";"
+done
 
+c_sample check-tokens lib/include/ferrule/a.h '/* The page docs/guide/a.md. */'
 c_sample check-tokens lib/base/a.c 'int a = printf("x");'
 c_sample check-tokens lib/base/a.c 'int a = fputs("x", stderr);'
 c_sample check-tokens drivers/dpdk/a.c 'int a = rte_panic("x");'

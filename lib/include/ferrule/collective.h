@@ -21,9 +21,9 @@
  * 	BARRIER         -           -
  * 	SEND, RECV      count       count       `root` is the peer, which may be this rank
  *
- * Other overlaps of buffers return an error. Any alignment is allowed. Buffers may be GPU memory:
- * docs/guide/gpudirect.md. GPU work that is launched after the request has completed sees the
- * results.
+ * Other overlaps of buffers return an error. Any alignment is allowed. Buffers may be GPU memory
+ * (the guide's page "GPU memory"). GPU work that is launched after the request has completed sees
+ * the results.
  *
  * Results are bitwise the same on all ranks that receive them. They are also the same from run to
  * run while the number of ranks, their hosts and the choice of algorithm stay the same.
@@ -131,7 +131,7 @@ FRL_API void frl_comm_config_init(struct frl_comm_config *config);
  * Blocks until the other ranks call this, at most as long as the bootstrap's allgather (60 s with
  * frl_bootstrap_join() unless set). Connections are made when they are first needed. Over a network
  * two or three ranks measure message costs here, unless FRL_TUNER_COSTS or a file gives them: see
- * "What messages cost" in docs/design/algorithm-choice.md.
+ * "What messages cost" in the design's page on the choice of algorithm.
  *
  * Returns -EINVAL, -ECONNRESET, -ETIMEDOUT, -EPROTO (other settings, or another version of Ferrule)
  * or -ENOMEM; frl_last_error() names the rank.
@@ -197,7 +197,8 @@ struct frl_collective {
 	 * with all values but FRL_WIRE_SAME. Data that is only copied is rounded once, as
 	 * frl_wire_encode() does for a block (BROADCAST: for all elements). A rank's own data is
 	 * rounded too, also in place and with one rank: results do not depend on the rank that had
-	 * the data. Reductions: see docs/reference/reductions.md.
+	 * the data. Reductions: see the reference's page
+	 * "Element types, reductions and wire types".
 	 */
 	enum frl_wire wire;
 	/*

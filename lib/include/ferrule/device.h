@@ -59,10 +59,11 @@ struct frl_device_config {
 	/*
 	 * The port:
 	 * - NULL: the local fabric (all processes of this machine, no NIC, no root).
-	 * - "packet:eth0": an Ethernet interface of the kernel (docs/guide/packet.md).
+	 * - "packet:eth0": an Ethernet interface of the kernel (the guide's page
+	 *   "Ethernet interfaces of the kernel").
 	 * - "net_af_packet0,iface=veth0" (devargs), or a PCI address: a DPDK port.
 	 * - "raw:mlx5_0", "raw:mlx5_0/2,gpu=0,slots=4096": a NIC's queue for raw packets
-	 *   (docs/guide/raw.md).
+	 *   (the guide's page "Ports of raw packets").
 	 * - "verbs:mlx5_0", "verbs:mlx5_0/2" (port 2): hardware. "verbs": the first usable device.
 	 *   frl_device_list() returns the names.
 	 */

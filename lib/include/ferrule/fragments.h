@@ -2,7 +2,8 @@
 /*
  * Receives whose payload stays in packet buffers. The receiver gets a list of the pieces of a
  * message and reads them in place, for example with a GPU kernel. The payload is not copied.
- * Software devices only: hardware has no packet buffers (-ENOTSUP). docs/guide/fragments.md.
+ * Software devices only: hardware has no packet buffers (-ENOTSUP). See the
+ * guide's page "Payload that stays in packet buffers".
  *
  * 	create       takes a share of the device's packet buffers for this user alone
  * 	reg          registers an address range as target of WRITEs; no memory need be there
@@ -16,9 +17,9 @@
  * frl_qp_error() says why, and its completion, if any, has FRL_WC_LOC_PROT_ERR. No data is lost
  * silently.
  *
- * A receiver may keep buffers for any time, so each user has its own share from the beginning
- * (docs/decisions/0023). A user that keeps its buffers blocks no other user, and an armed part
- * always has its buffers.
+ * A receiver may keep buffers for any time, so each user has its own share from the beginning.
+ * With a common pool, users could each hold part of a message, and none would complete. A user that
+ * keeps its buffers blocks no other user, and an armed part always has its buffers.
  *
  * Threads: any thread may call these functions. Do not read `list` before the completion, nor the
  * pieces after the release.

@@ -2,7 +2,7 @@
 /*
  * GPUs whose memory Ferrule can send from, receive into and reduce in. GPU memory is registered
  * with frl_reg_mr() and the device pointer; frl_mr_query() returns how a device accesses it.
- * docs/guide/gpudirect.md explains the methods.
+ * The guide's page "GPU memory" explains the methods.
  *
  * The library loads CUDA at run time, and only on demand: when these functions are called, or when
  * the process uses CUDA. Host memory works without CUDA.
@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* How a device accesses memory: the tiers of docs/guide/gpudirect.md. */
+/* How a device accesses memory: the tiers A, B and C of the guide's page "GPU memory". */
 enum frl_mr_tier {
 	FRL_MR_HOST,    /* host memory */
 	FRL_MR_DMABUF,  /* A: the NIC accesses GPU memory directly, by a dma-buf */
@@ -49,7 +49,7 @@ struct frl_gpu_info {
 	bool exports_dmabuf;              /* tier A by dma-buf, with a NIC that supports it */
 	bool has_peermem;                 /* tier A by nvidia-peermem */
 	bool needs_flush;                 /* see frl_mr_flush() */
-	/* CUDA loads modules lazily; matters only to NCCL: docs/guide/nccl-gpu.md. */
+	/* CUDA loads modules lazily; matters only to NCCL: see the page "NCCL and GPU memory". */
 	bool loads_lazily;
 	char reason[512]; /* what does not work, why, and what to do; "" if all works */
 };
