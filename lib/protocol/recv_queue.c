@@ -89,7 +89,7 @@ static int check_operands(const struct recv_queue *queue, const struct frl_recv_
 			!region_same_reach(region_find(queue->regions, wr->sge[i].lkey), src))
 			return refuse(ret_why,
 				"operand and elements of a reducing receive must all be in host "
-				"memory, or all in memory of one device");
+				"memory, or all in memory of one accelerator");
 	return 0;
 }
 

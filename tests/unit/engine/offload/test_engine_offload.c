@@ -456,7 +456,7 @@ START_TEST(refused)
 		.src = p.b->memory,
 		.src_lkey = p.b->region.key };
 	ck_assert_int_eq(qp_post_recv(&p.b->qps[1].qp.core, &recv, &why), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(why, "one GPU"));
+	ck_assert_ptr_nonnull(strstr(why, "one accelerator"));
 	send.opcode = FRL_WR_SEND;
 	send.flags = FRL_SEND_INLINE;
 	ck_assert_int_eq(qp_post_send(&p.b->qps[1].qp.core, &send, &none, &why), -EINVAL);
