@@ -23,7 +23,7 @@ static struct {
 	char error[256];
 } settings = { .once = PTHREAD_ONCE_INIT };
 
-static void complain(const char *name, const char *value, const char *allowed)
+static void record_error(const char *name, const char *value, const char *allowed)
 {
 	if (!settings.error[0])
 		snprintf(settings.error, sizeof(settings.error), "%s is \"%.64s\"; it may be %s",
@@ -51,7 +51,7 @@ static int read_number(const char *name, int low, int high, int fallback)
 	if (!errno && end != value && !*end && number >= low && number <= high)
 		return (int)number;
 	snprintf(allowed, sizeof(allowed), "%d to %d", low, high);
-	complain(name, value, allowed);
+	record_error(name, value, allowed);
 	return fallback;
 }
 
@@ -72,7 +72,7 @@ static void read_log(struct net_settings *values)
 	if (!value || strcmp(value, "warn") == 0)
 		return;
 	if (strcmp(value, "info") != 0 && strcmp(value, "debug") != 0) {
-		complain("FERRULE_LOG", value, "warn, info or debug");
+		record_error("FERRULE_LOG", value, "warn, info or debug");
 		return;
 	}
 	values->library_level = *value == 'i' ? FRL_LOG_INFO : FRL_LOG_DEBUG;
@@ -118,7 +118,7 @@ static enum net_gpu read_which_gpus(bool *ret_is_forced)
 	if (*ret_is_forced || strcmp(value, "1") == 0)
 		return NET_GPU_ALWAYS;
 	if (strcmp(value, "0") != 0)
-		complain("FERRULE_GPU", value, "0, 1 or force");
+		record_error("FERRULE_GPU", value, "0, 1 or force");
 	return NET_GPU_NEVER;
 }
 

@@ -113,7 +113,7 @@ failed:
 	return EXIT_FAILURE;
 }
 
-static void complain(void *arg, enum tls_level level, const char *text)
+static void print_finding(void *arg, enum tls_level level, const char *text)
 {
 	bool *failed = arg;
 
@@ -127,7 +127,7 @@ static int check_config(const struct options *options)
 	struct config *config = options_config(options, error, sizeof(error));
 	bool failed = false;
 	const struct tls_check check = {
-		.say = complain, .arg = &failed, .now = time(NULL), .as_user = true
+		.say = print_finding, .arg = &failed, .now = time(NULL), .as_user = true
 	};
 
 	if (!config) {

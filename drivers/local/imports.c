@@ -168,9 +168,9 @@ int import_map(struct in_place *in_place, struct import *import, int fd, uint64_
 	return 0;
 
 refuse:
-	if (!in_place->has_complained)
+	if (!in_place->has_warned)
 		frl_log(FRL_LOG_WARNING, "payload of a peer on this machine is copied: %s", why);
-	in_place->has_complained = true;
+	in_place->has_warned = true;
 	return err;
 }
 

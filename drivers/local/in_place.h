@@ -103,7 +103,7 @@ struct in_place {
 	enum export_state exports[IN_PLACE_IDS];
 	struct import imports[IN_PLACE_IDS];
 	struct import_sum mapped;
-	bool has_complained; /* the log has the reason why the peer's payload is copied */
+	bool has_warned; /* the log has the reason why the peer's payload is copied */
 };
 
 /* in_place.c: the memory of a port. Guard held, except for in_place_fini(). */

@@ -49,24 +49,24 @@ enum {
 };
 
 /* Receives the text of the first error. */
-struct complaint {
+struct first_error {
 	char *text;
 	size_t size;
 	int result;
 };
 
-static void complain(struct complaint *complaint, int result, const char *format, ...)
+static void record_error(struct first_error *first, int result, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-static void complain(struct complaint *complaint, int result, const char *format, ...)
+static void record_error(struct first_error *first, int result, const char *format, ...)
 {
 	va_list args;
 
-	if (complaint->result < 0)
+	if (first->result < 0)
 		return;
-	complaint->result = result;
+	first->result = result;
 	va_start(args, format);
-	vsnprintf(complaint->text, complaint->size, format, args);
+	vsnprintf(first->text, first->size, format, args);
 	va_end(args);
 }
 
@@ -87,14 +87,14 @@ static bool parse_number(const char *text, uint64_t *ret_value)
 }
 
 static uint64_t read_number(
-	const struct number_setting *setting, const char *text, struct complaint *complaint)
+	const struct number_setting *setting, const char *text, struct first_error *first)
 {
 	uint64_t value;
 
 	if (!text)
 		return setting->value;
 	if (!parse_number(text, &value) || value < setting->min || value > setting->max) {
-		complain(complaint, -EINVAL,
+		record_error(first, -EINVAL,
 			"%s is \"%.64s\"; it must be a number from %" PRIu64 " to %" PRIu64,
 			setting->name, text, setting->min, setting->max);
 		return setting->value;
@@ -118,25 +118,25 @@ static bool is_choice(const char *choices, const char *text)
 }
 
 static const char *read_word(
-	const struct word_setting *setting, const char *text, struct complaint *complaint)
+	const struct word_setting *setting, const char *text, struct first_error *first)
 {
 	const char *word;
 
 	if (!text)
 		return setting->value;
 	if (!is_choice(setting->choices, text)) {
-		complain(complaint, -EINVAL, "%s is \"%.64s\"; it must be one of %s", setting->name,
+		record_error(first, -EINVAL, "%s is \"%.64s\"; it must be one of %s", setting->name,
 			text, setting->choices);
 		return setting->value;
 	}
 	if (strlen(text) > WORD_MAX) {
-		complain(complaint, -EINVAL, "%s is longer than %d characters", setting->name,
-			WORD_MAX);
+		record_error(
+			first, -EINVAL, "%s is longer than %d characters", setting->name, WORD_MAX);
 		return setting->value;
 	}
 	word = strdup(text);
 	if (!word) {
-		complain(complaint, -ENOMEM, "no memory for the value of %s", setting->name);
+		record_error(first, -ENOMEM, "no memory for the value of %s", setting->name);
 		return setting->value;
 	}
 	return word;
@@ -144,23 +144,23 @@ static const char *read_word(
 
 int settings_read(struct settings *settings, settings_lookup_fn lookup, char *error, size_t size)
 {
-	struct complaint complaint = { error, size, 0 };
+	struct first_error first = { error, size, 0 };
 	char *base = (char *)settings;
 
 	memset(settings, 0, sizeof(*settings));
 	for (size_t i = 0; i < N_NUMBERS; i++) {
 		const struct number_setting *setting = &number_table[i];
-		uint64_t value = read_number(setting, lookup(setting->name), &complaint);
+		uint64_t value = read_number(setting, lookup(setting->name), &first);
 
 		memcpy(base + setting->offset, &value, sizeof(value));
 	}
 	for (size_t i = 0; i < N_WORDS; i++) {
 		const struct word_setting *setting = &word_table[i];
-		const char *value = read_word(setting, lookup(setting->name), &complaint);
+		const char *value = read_word(setting, lookup(setting->name), &first);
 
 		memcpy(base + setting->offset, &value, sizeof(value));
 	}
-	return complaint.result;
+	return first.result;
 }
 
 void settings_free(struct settings *settings)

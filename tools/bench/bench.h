@@ -106,7 +106,7 @@ struct bench {
 	uint64_t unsampled; /* cases left out by --sample */
 	uint64_t wrong;
 	uint64_t different; /* blocks whose results differ between ranks or runs */
-	int complaints;
+	int errors_found;
 };
 
 /* The following functions print what failed and return 0 or a negative errno. */

@@ -19,7 +19,7 @@ enum {
 	PAGE = 4096,
 	GUARD = 64,        /* bytes checked on each side of a buffer */
 	GUARD_BYTE = 0x5a, /* also between blocks */
-	MAX_COMPLAINTS = 10,
+	MAX_ERRORS_PRINTED = 10,
 };
 
 /* A buffer; out of place there are two. */
@@ -186,19 +186,19 @@ int bench_check_fill(struct bench *b, struct bench_slot *slot)
 	return b->options->mem.is_gpu ? gpu_give(&slot->gpu, 0, b->slot_size) : 0;
 }
 
-static bool may_complain(struct bench *b)
+static bool may_print_error(struct bench *b)
 {
-	b->complaints++;
-	if (b->complaints == MAX_COMPLAINTS + 1)
+	b->errors_found++;
+	if (b->errors_found == MAX_ERRORS_PRINTED + 1)
 		say("further wrong elements are not printed");
-	return b->complaints <= MAX_COMPLAINTS;
+	return b->errors_found <= MAX_ERRORS_PRINTED;
 }
 
-static void complain(struct bench *b, const char *what)
+static void print_error(struct bench *b, const char *what)
 {
 	char text[160];
 
-	if (!may_complain(b))
+	if (!may_print_error(b))
 		return;
 	bench_describe(&b->c, text, sizeof(text));
 	say("%s, %zu elements, %s: %s", text, b->c.count,
@@ -212,7 +212,7 @@ struct look {
 	bool exact;
 };
 
-static void complain_about(struct bench *b, const struct look *look, size_t index,
+static void print_wrong_element(struct bench *b, const struct look *look, size_t index,
 	const struct bench_segment *segment, size_t place, uint64_t bits)
 {
 	const struct bench_values *v = &b->values;
@@ -229,7 +229,7 @@ static void complain_about(struct bench *b, const struct look *look, size_t inde
 		snprintf(what, sizeof(what),
 			"element %zu of the %s is %.9Lg, not %.9Lg within %.3Lg", index, look->at,
 			number_decode(v->dtype, bits), v->expected[i], v->bound[i]);
-	complain(b, what);
+	print_error(b, what);
 }
 
 /*
@@ -253,7 +253,8 @@ static uint64_t count_run(struct bench *b, const struct look *look,
 				: bench_values_error(v, segment->source, place + i, bits) <= 1)
 			continue;
 		if (wrong++ == 0)
-			complain_about(b, look, segment->at + done + i, segment, place + i, bits);
+			print_wrong_element(
+				b, look, segment->at + done + i, segment, place + i, bits);
 	}
 	return wrong;
 }
@@ -306,7 +307,7 @@ static uint64_t count_overwritten(struct bench *b, const uint8_t *at, size_t n, 
 	for (size_t i = 0; i < n; i++)
 		wrong += at[i] != GUARD_BYTE;
 	if (wrong)
-		complain(b, where);
+		print_error(b, where);
 	return wrong;
 }
 

@@ -134,14 +134,14 @@ static void take_frame(
 		pcap_print(&packet, totals->frames, (int64_t)(record->time_ns - first_ns), icrc);
 }
 
-static int complain(const char *path, const char *reason)
+static int print_error(const char *path, const char *reason)
 {
 	fflush(stdout);
 	fprintf(stderr, "ferrule-pcap: %s: %s\n", path, reason);
 	return EXIT_FAILURE;
 }
 
-static int complain_link(const char *path, const struct totals *totals)
+static int print_unknown_link(const char *path, const struct totals *totals)
 {
 	const char *name = pcap_datalink_val_to_name(totals->unknown_link_type);
 	char reason[256];
@@ -150,7 +150,7 @@ static int complain_link(const char *path, const struct totals *totals)
 		"%" PRIu64 " frames were not looked at: link type %d (%s) is none that is known "
 		"here; record Ethernet, Linux cooked, raw IP or BSD loopback frames",
 		totals->unknown_link, totals->unknown_link_type, name ? name : "unknown");
-	return complain(path, reason);
+	return print_error(path, reason);
 }
 
 static int count_file(const char *path, bool verbose)
@@ -165,7 +165,7 @@ static int count_file(const char *path, bool verbose)
 
 	error = pcap_file_open(&file, path);
 	if (error)
-		return complain(path, error);
+		return print_error(path, error);
 	while ((result = pcap_file_next(&file, &record, &error)) == 1) {
 		if (!totals.frames)
 			first_ns = record.time_ns;
@@ -174,9 +174,9 @@ static int count_file(const char *path, bool verbose)
 	if (!totals.unknown_link || totals.unknown_link < totals.frames)
 		print_totals(path, &totals);
 	if (totals.unknown_link)
-		status = complain_link(path, &totals);
+		status = print_unknown_link(path, &totals);
 	if (result < 0)
-		status = complain(path, error);
+		status = print_error(path, error);
 	pcap_file_close(&file);
 	return status;
 }
@@ -190,7 +190,7 @@ static int usage_error(const char *what)
 static int finish_output(int status)
 {
 	if (fflush(stdout) != 0 || ferror(stdout))
-		return complain("standard output", strerror(errno));
+		return print_error("standard output", strerror(errno));
 	return status;
 }
 
