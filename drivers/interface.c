@@ -59,11 +59,11 @@ int interface_check_mtu(const char *name, uint32_t mtu, uint32_t max_payload)
 		fits /= 2;
 	if (fits < MIN_PAYLOAD)
 		return frl_fail(-EMSGSIZE,
-			"%s has MTU %u; packets of %u bytes of payload and %d of headers need %u: "
+			"%s has MTU %u; %u bytes of payload and %d of headers need %u: "
 			"`ip link set dev %s mtu %u`",
 			name, mtu, max_payload, MTU_OVERHEAD, need, name, need);
 	return frl_fail(-EMSGSIZE,
-		"%s has MTU %u; packets of %u bytes of payload and %d of headers need %u: "
+		"%s has MTU %u; %u bytes of payload and %d of headers need %u: "
 		"`ip link set dev %s mtu %u`, or set a path MTU of %u",
 		name, mtu, max_payload, MTU_OVERHEAD, need, name, need, fits);
 }

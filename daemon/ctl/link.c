@@ -79,9 +79,9 @@ static int find(struct link *link, const char *path)
 			tries);
 	return fail(link, -ENOTCONN,
 		"no daemon can be reached:%.1200s\n"
-		"Start the system's with `systemctl start ferruled`, one of your own with "
-		"`ferruled --private`,\nor name the socket with --socket PATH. (Programs that use "
-		"Ferrule start a private one when they\nconnect; it ends when they have.)",
+		"Start the system's with `systemctl start ferruled`, yours with `ferruled "
+		"--private`,\nor name the socket with --socket PATH. (A program that connects "
+		"starts one.)",
 		tries);
 }
 

@@ -71,8 +71,8 @@ static int roce_is_on(const struct raw_port *port)
 	verbs_read_pci(port->context->device->ibdev_path, pci);
 	return frl_fail(-EBUSY,
 		"%s: RoCE is on and takes UDP port 4791: devlink dev param set pci/%s name "
-		"enable_roce value false cmode driverinit; devlink dev reload pci/%s (best on a "
-		"virtual function); or use verbs:%s",
+		"enable_roce value false cmode driverinit; devlink dev reload pci/%s; or use "
+		"verbs:%s",
 		port->name, pci, pci, port->wanted.device);
 }
 

@@ -63,10 +63,9 @@ static void explain_memory(char *text, size_t size)
 			"smaller regions and queues, in other processes as well");
 	else
 		snprintf(text, size,
-			"no memory for it: %llu KiB may be locked (ulimit -l), %llu are: set "
-			"memlock in /etc/security/limits.d, LimitMEMLOCK=infinity for a service, "
-			"--ulimit memlock=-1 for a container; if that is far apart, the device is "
-			"full",
+			"%llu KiB may be locked (ulimit -l), %llu are; set memlock in "
+			"/etc/security/limits.d, LimitMEMLOCK=infinity (service) or --ulimit "
+			"memlock=-1 (container); if few are locked, the device is full",
 			(unsigned long long)limit.rlim_cur / 1024, read_pinned());
 }
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks how sentences of comments, documents and texts for users open.
+"""Checks how sentences of comments, documents and texts for users open, and how long texts are.
 
 A sentence names its subject first. The words Who, Whoever, Whom, Whose, Of, Those, What and
 Whatever do not open one, unless it is a question or a heading. `--statistics` counts words and sentences.
 Cells of Markdown tables are read as texts of their own; the head of a table is not read.
+An error text of the product has at most 30 words: what failed, why, and what to do. Adjacent string
+literals are one text. A text of more lines than an error text has is a help text or a file.
 """
 import argparse
 import ast
@@ -16,12 +18,29 @@ REFUSED = re.compile(r"(Who|Whoever|Whom|Whose|What|Whatever|Of|Those)\b(?! cour
 END = re.compile(r'(?<=[.!?:;])["\')\]]*\s+(?=[A-Z`"\'(])')
 # Abbreviations whose full stop ends no sentence.
 ABBREVIATION = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|Inc|No|Fig|Sec)\.$")
+ERROR_WORDS = 30
+ERROR_LINES = 4
+# Comments, strings and characters of a C source.
+TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+# White space, continued lines and macros like PRIu64 join strings.
+JOINED = re.compile(STRING.pattern + r'(?:(?:\s|\\\n|\b(?:PRI|SCN)\w+)*"(?:\\.|[^"\\\n])*")*')
+
+
+def long_error_texts(text):
+    """Yields (line, words, text) for each error text of a C source that is too long."""
+    code = TOKEN.sub(lambda m: m.group() if m.group().startswith('"')
+                     else re.sub(r"[^\n]", " ", m.group()), text)
+    for match in JOINED.finditer(code):
+        joined = "".join(STRING.findall(match.group()))
+        words = len(joined.replace("\\n", " ").split())
+        if words > ERROR_WORDS and joined.count("\\n") < ERROR_LINES:
+            yield code.count("\n", 0, match.start()) + 1, words, joined
 
 
 def comments_and_strings(text):
     """Yields (line, kind, text) for each comment and string of a C source."""
-    token = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
-    for match in token.finditer(text):
+    for match in TOKEN.finditer(text):
         found = match.group()
         line = text.count("\n", 0, match.start()) + 1
         if found.startswith("/"):
@@ -151,6 +170,12 @@ def main():
     for name in arguments.files:
         with open(name, encoding="utf-8", errors="replace") as file:
             text = file.read()
+        if name.endswith((".c", ".h", ".cu")) and not re.match(r"(\./)?(tests|examples)/", name):
+            for line, count, found in long_error_texts(text):
+                refused += 1
+                if not arguments.statistics:
+                    print(f"{name}:{line}: an error text of {count} words: at most {ERROR_WORDS}:"
+                          f" {found[:60]}")
         for line, kind, paragraph in paragraphs(name, text):
             for sentence in sentences(paragraph):
                 if kind in ("comment", "text"):

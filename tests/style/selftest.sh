@@ -214,6 +214,9 @@ for link in b.md a.md#none '#a-title-1'; do
 done
 c_sample check-language lib/base/a.c '/* Whoever calls this waits. */'
 c_sample check-language lib/base/a.c 'static const char *text = "It ends. Of two, one is left";'
+words=$(repeat 31 word)
+c_sample check-language lib/base/a.c "int a = f(\"${words//$'\n'/ }\");"
+c_sample check-language daemon/a.c 'int a = 1;' "int b = f(\"${words//$'\n'/ \" PRIu64 \"}\");"
 # language_sample FILE LINE...: the last line opens with a word that hides its subject.
 language_sample() {
 	local file=$1

@@ -98,11 +98,9 @@ int launch_detect(const struct launch_env *env, struct frl_launch *ret_launch)
 			return err;
 	}
 	return frl_fail(-ENOENT,
-		"nothing says which rank this process is. Looked for %s: FRL_RANK, FRL_RANKS and "
-		"FRL_JOB (set by hand); RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun); "
-		"PMIX_NAMESPACE, PMIX_RANK and PMIX_SERVER_URI* (mpirun of Open MPI, srun "
-		"--mpi=pmix, prun); PMI_RANK and HYDI_CONTROL_FD (mpiexec of MPICH); SLURM_PROCID "
-		"and SLURM_STEP_ID (srun)",
+		"nothing says which rank this process is. Looked for %s: RANK (torchrun), "
+		"PMIX_RANK (mpirun, srun --mpi=pmix), PMI_RANK (MPICH), SLURM_STEP_ID (srun), "
+		"FRL_RANK. By hand, set FRL_RANK, FRL_RANKS and FRL_JOB",
 		any ? "all of these" : "one of these, which FRL_LAUNCHER names");
 }
 

@@ -66,7 +66,7 @@ struct frl_launch {
  * launcher's job and host. The call contacts the PMIx server of this host if that is the launcher,
  * and no other server. Close *ret_launch with frl_launch_close().
  *
- * Returns -ENOENT (no launcher; frl_last_error() lists the variables), -EINVAL (variables are
+ * Returns -ENOENT (no launcher; frl_last_error() names a variable of each), -EINVAL (variables are
  * missing or invalid; the text names variable and value), -ENOTSUP (needs PMIx, which this build or
  * machine does not have), -ENOTCONN (no PMIx server) or -ETIMEDOUT (the PMIx server did not answer
  * within 15 s).

@@ -135,8 +135,7 @@ static const struct {
 	int error;
 	const char *says; /* each of them, separated by | */
 } bad[] = {
-	{ { NULL }, -ENOENT,
-		"FRL_RANK|RANK, WORLD_SIZE|PMIX_NAMESPACE|HYDI_CONTROL_FD|SLURM_PROCID" },
+	{ { NULL }, -ENOENT, "FRL_RANK|RANK (torchrun)|PMIX_RANK|PMI_RANK|SLURM_STEP_ID" },
 	{ { "FRL_LAUNCHER=slurm", TORCHRUN }, -ENOENT, "FRL_LAUNCHER names" },
 	{ { "FRL_JOB=train" }, -ENOENT, "FRL_RANK" },
 	/* A user's script may set these for something else; a batch script has a rank. */
