@@ -87,7 +87,7 @@ repeat() {
 }
 
 new_tree
-for check in layers tokens headers format docs links life man shell symbols kubernetes; do
+for check in layers folders tokens headers format docs links life man shell symbols kubernetes; do
 	status=0
 	output=$("$here/check-$check.sh" "$tree" 2>&1) || status=$?
 	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] ||
@@ -293,6 +293,10 @@ mkdir -p "$tree/packaging/kubernetes"
 printf '%s\n' 'apiVersion: v1' 'kind: Namespace' 'metaData:' '  name: a' \
 	>"$tree/packaging/kubernetes/a.yaml"
 rejects check-kubernetes packaging/kubernetes/a.yaml:1
+
+new_tree
+touch "$tree"/lib/base/{1..31}
+rejects check-folders lib/base
 
 echo "$samples bad samples, $failures complaints"
 [ "$failures" -eq 0 ]
