@@ -142,7 +142,8 @@ on() {
 	[ "$user" = root ] || become=(setpriv "--reuid=$user" "--regid=$user" --init-groups
 		--bounding-set=-all --inh-caps=-all)
 	nsenter --target "${init_of[$node]}" --mount --net --uts --ipc --pid --root --wd \
-		"${become[@]}" env -i "PATH=$path" "HOME=/tmp" "USER=$user" "$@"
+		"${become[@]}" env -i "PATH=$path" "HOME=/tmp" "USER=$user" \
+		"FRL_TUNER_CACHE=$FRL_TUNER_CACHE" "FRL_TUNER_COSTS=$FRL_TUNER_COSTS" "$@"
 }
 
 # in_network NODE COMMAND...: runs here, with the host's interfaces: a root of packages may lack
