@@ -41,9 +41,9 @@ static const char *why_not(const struct plan_job *job)
 		job->coll != FRL_ALLGATHER)
 		return "does not do this collective";
 	if (plan_is_encoded(job))
-		return "sends elements as they are only";
+		return "does not support a wire type";
 	if (job->coll != FRL_ALLREDUCE && !plan_is_power_of_two((uint32_t)job->ranks))
-		return "does this for a power of two of ranks only";
+		return "needs a power of two of ranks for this collective";
 	return NULL;
 }
 

@@ -62,7 +62,7 @@ static const char *why_not(const struct plan_job *job)
 	default: return "does not do this collective";
 	}
 	if (plan_is_encoded(job))
-		return "sends elements as they are only";
+		return "does not support a wire type";
 	if (hosts < 2)
 		return "needs several hosts";
 	if (hosts == (uint32_t)job->ranks)

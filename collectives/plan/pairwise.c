@@ -20,7 +20,7 @@ static const char *why_not(const struct plan_job *job)
 	default: return "does not do this collective";
 	}
 	if (plan_is_encoded(job))
-		return "sends elements as they are only";
+		return "does not support a wire type";
 	return NULL;
 }
 

@@ -123,7 +123,7 @@ static const char *why_not(const struct plan_job *job)
 	if (!shape_reduces_to_all(job->coll) && !shape_root_one_block(job->coll))
 		return "does not do this collective";
 	if (plan_is_encoded(job))
-		return "sends elements as they are only";
+		return "does not support a wire type";
 	return NULL;
 }
 
