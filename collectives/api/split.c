@@ -61,7 +61,8 @@ static int sort_members(const struct choice choices[], int ranks, int color, int
 	return n;
 }
 
-/* Numbers the hosts again, in the order of their lowest ranks. */
+/* Takes the locations of the members from the parent. Hosts get new numbers, in the order of their
+ * lowest ranks. The parent's numbers serve as ids of the hosts. */
 static int copy_locations(
 	struct frl_comm *child, const struct frl_comm *parent, const int members[])
 {

@@ -109,22 +109,23 @@ static uint32_t path_mtu(const struct run *run, uint32_t step)
 
 /*
  * Received packets can be forwarded only over a connection with the same path MTU. A device retains
- * a limited number of packets and discards the oldest first, so only the first part of each step is
- * retained if all of it would exceed the limit.
+ * a limited number of packets and discards the oldest first. If waiting_bytes exceed the limit,
+ * only the first limit_bytes / waiting_bytes of each step are retained. A segment belongs to that
+ * part if its middle does.
  */
 static bool is_kept(const struct segment *segment)
 {
 	const struct run *run = segment->run;
 	uint32_t mtu = path_mtu(run, segment->step);
 	uint32_t other_mtu = path_mtu(run, run->schedule->forwards[segment->step]);
-	double forwarding = (double)run->schedule->forwarding;
-	double most = (double)KEPT_PACKETS * mtu;
-	double all = (double)run_step(run, segment->step)->count;
+	double waiting_bytes = (double)run->schedule->forwarding;
+	double limit_bytes = (double)KEPT_PACKETS * mtu;
+	double elements = (double)run_step(run, segment->step)->count;
 	double middle = (double)segment->first + (double)segment->count / 2;
 
 	if (other_mtu && other_mtu != mtu)
 		return false;
-	return forwarding <= most || middle <= all * most / forwarding;
+	return waiting_bytes <= limit_bytes || middle <= elements * limit_bytes / waiting_bytes;
 }
 
 /*

@@ -22,6 +22,8 @@ void sockets_destroy(struct sockets *sockets);
 int sockets_open(struct sockets *sockets, const struct core_socket *wanted, uint64_t *ret_id,
 	char *why, size_t size);
 bool sockets_has(struct sockets *sockets, uint64_t id);
+/* Saves the text for the next daemon, as a whole or not at all. "" removes it. The first failure is
+ * logged. */
 void sockets_save(struct sockets *sockets, const char *text);
 /* Returns the text of the last sockets_save(), for the caller to free; NULL if there is none. */
 char *sockets_saved(const struct sockets *sockets);

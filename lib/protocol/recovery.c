@@ -279,8 +279,9 @@ uint64_t qp_next_look(const struct qp *qp, uint64_t least_ns)
 	return ack_ns < r->rnr_deadline_ns ? ack_ns : r->rnr_deadline_ns;
 }
 
-/* Returns false if the oldest packet was not sent yet or will be retransmitted anyway, or if its
- * payload must be fetched first, which takes too long. */
+/* Returns false if the oldest packet was not sent yet, will be retransmitted anyway, or belongs to
+ * a READ or an atomic. Returns false also if the host cannot read its payload: another processor
+ * would have to fetch it first, which takes too long. */
 static bool may_probe(const struct qp *qp)
 {
 	const struct requester *q = &qp->requester;

@@ -16,7 +16,7 @@ enum {
 	ICMPV6_ECHO_REPLY = 129,
 	IPV4_VERSION_IHL = 0x45,
 	IPV4_DONT_FRAGMENT = 0x4000,
-	REPLY_HOP_LIMIT = 64,
+	ECHO_HOP_LIMIT = 64,
 	DSCP_MASK = 0xfc, /* of a traffic class, without ECN */
 };
 
@@ -126,7 +126,7 @@ static void encode_v4(uint8_t *ip, const struct icmp_echo *echo, size_t message_
 	ip[1] = echo->traffic_class & DSCP_MASK; /* RFC 1122, 3.2.2.6 */
 	put_be16(ip + 2, (uint16_t)(IPV4_LEN + message_len));
 	put_be16(ip + 6, IPV4_DONT_FRAGMENT);
-	ip[8] = REPLY_HOP_LIMIT;
+	ip[8] = ECHO_HOP_LIMIT;
 	ip[9] = PROTOCOL_ICMP;
 	memcpy(ip + 12, echo->dst_ip.bytes + 12, 4);
 	memcpy(ip + 16, echo->src_ip.bytes + 12, 4);
@@ -138,7 +138,7 @@ static void encode_v6(uint8_t *ip, const struct icmp_echo *echo, size_t message_
 	put_be32(ip, 6u << 28 | (uint32_t)(echo->traffic_class & DSCP_MASK) << 20);
 	put_be16(ip + 4, (uint16_t)message_len);
 	ip[6] = PROTOCOL_ICMPV6;
-	ip[7] = REPLY_HOP_LIMIT;
+	ip[7] = ECHO_HOP_LIMIT;
 	memcpy(ip + 8, echo->dst_ip.bytes, 16);
 	memcpy(ip + 24, echo->src_ip.bytes, 16);
 }

@@ -50,8 +50,9 @@ struct icmp_label {
 bool icmp_reply_decode(
 	struct icmp_echo *reply, struct icmp_label *ret_label, const uint8_t *frame, size_t len);
 
-/* Encodes a request with a payload of zeros to the source of `peer`. The request must not be
- * fragmented. ip_len must have room for the headers. Returns the same as icmp_echo_reply(). */
+/* Encodes a request with a payload of zeros, with the addresses of an answer to `peer`: from its
+ * destination to its source. Over IPv4 the request has the Don't Fragment bit. label->ip_len is at
+ * least the length of the headers of IP and ICMP. Returns the same as icmp_echo_reply(). */
 size_t icmp_echo_request(
 	uint8_t *out, size_t room, const struct icmp_echo *peer, const struct icmp_label *label);
 

@@ -22,10 +22,13 @@ static struct {
 	struct net_tuner *first;
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
+/* Returns whether NCCL must not use the protocol between hosts. `for_unpack`: NCCL uses table v9,
+ * with which UNPACK may rely on a tuner. */
 static bool excludes(enum nccl_protocol protocol, bool for_unpack)
 {
 	const struct net_settings *settings = net_settings();
 
+	/* With this rule, UNPACK relies on the tuner. */
 	if (for_unpack && settings->unpack && settings->unpack_rule == NET_UNPACK_WITH_TUNER &&
 		net_unpack_forbids(&settings->nccl, protocol))
 		return true;

@@ -68,7 +68,8 @@ void who_fill(
 /* Reads another daemon's description of its process. The host name is that of the daemon. */
 void who_read(const struct peer *peer, const Ctl__Who *from, struct who *ret);
 uint32_t endpoint_qpn(const ProtobufCBinaryData *endpoint);
-/* Returns true while processes may come back after a crash of the daemon. */
+/* Returns true while processes may come back after a crash of the daemon. This is not the opposite
+ * of has_relearned(), which is false for a while after every start. */
 bool is_relearning(const struct core *core, uint64_t now_ns);
 /* Returns true once the processes of the previous daemon have had time to come back, however that
  * daemon ended. Then an unknown end does not exist. */

@@ -190,6 +190,7 @@ uint64_t conns_catch_up(struct core *core, uint64_t now_ns)
 	bool is_owed = false;
 	struct peer *peer, *next;
 
+	/* Nothing else is due before: relearned_ns() and resumed_until_ns are not earlier. */
 	if (core->deferred && is_relearning(core, now_ns))
 		return core->relearn_until_ns;
 	if (core->deferred)

@@ -376,7 +376,9 @@ static void pass_piece_on(
 	send_piece(core, to, rank, piece->round, &piece->data, other != NULL);
 }
 
-/* Handles a new piece in its turn. Returns false if the member had to be removed. */
+/* Handles a piece that was not requested again. It must be the next one of its rank, which must not
+ * be ahead of others, and must have data: only the answer to a request can be `gone`. Returns false
+ * if the member had to be removed. */
 static bool take_new(
 	struct core *core, struct member *member, const Ctl__GroupPiece *piece, uint64_t now_ns)
 {

@@ -110,7 +110,8 @@ static void add_job(struct rows *rows, Ctl__QpInfo *info, const struct session *
 	if (list_length(&session->members) != 1)
 		return;
 	member = container_of(session->members.next, struct member, of_session);
-	/* The key of a group begins with the user. */
+	/* The key of a group is USER/JOB. If another daemon keeps the group, the member has the
+	 * name of the job. */
 	info->job = rows_text(
 		rows, "%s", member->group ? strchr(member->group->key, '/') + 1 : member->job);
 	info->rank = rows_text(rows, "%u", member->rank);
