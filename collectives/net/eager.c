@@ -8,6 +8,7 @@
 
 #include "collectives/net/channel.h"
 #include "lib/base/error.h"
+#include "lib/base/memory/copy.h"
 
 enum eager_type {
 	EAGER_PAYLOAD = 1, /* payload of a step */
@@ -134,7 +135,7 @@ static int post_payload(struct channel *channel, const struct signature *signatu
 	if (EAGER_HEADER + bytes <= channel->max_inline && channel->peer->comm->n_rails == 1)
 		return post_pieces(channel, sges, 2, true, false);
 	memcpy(slot, &header, EAGER_HEADER);
-	memcpy(slot + EAGER_HEADER, payload, bytes);
+	copy_bulk(slot + EAGER_HEADER, payload, bytes);
 	return post_slot(channel, channel->data_sent, bytes);
 }
 

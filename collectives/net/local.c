@@ -8,6 +8,7 @@
 #include "collectives/communicator/gpu_ops.h"
 #include "collectives/net/channel.h"
 #include "collectives/net/steps.h"
+#include "lib/base/memory/copy.h"
 
 /* Elements per piece; multiples of PLAN_WIRE_BLOCK. GPUs get more, since launching is slow. */
 enum { LOCAL_ELEMENTS = 16384, GPU_ELEMENTS = 1 << 20 };
@@ -24,7 +25,7 @@ static void act(const struct run *run, const struct plan_step *step, size_t firs
 
 	switch (step->action) {
 	case PLAN_COPY:
-		memcpy(target, source, schedule_bytes(run->schedule, &step->target, count));
+		copy_bulk(target, source, schedule_bytes(run->schedule, &step->target, count));
 		return;
 	case PLAN_REDUCE:
 		frl_reduce_local(target, run_at(run, &step->operand, first), source, count,

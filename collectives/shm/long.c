@@ -210,7 +210,7 @@ static bool stage(struct shm *shm, struct shm_operation *operation)
 			operation, sent_part(shm, operation->run, part), round);
 
 		if (part != shm->me)
-			memcpy(shm->page->rings + shm_ring_at(part, round),
+			copy_bulk(shm->page->rings + shm_ring_at(part, round),
 				shm_at(operation, PLAN_SEND, block.first),
 				block.count * operation->elem_size);
 	}
@@ -278,7 +278,7 @@ static bool make(struct shm *shm, struct shm_operation *operation)
 			shm_block_of(operation, sent_part(shm, run, shm->me), round),
 			shm_at(operation, PLAN_RECV, to.first));
 	if (operation->rings_out)
-		memcpy(shm->page->rings + shm_ring_at(shm->ranks, round),
+		copy_bulk(shm->page->rings + shm_ring_at(shm->ranks, round),
 			shm_at(operation, out_buffer(run), to.first),
 			to.count * operation->elem_size);
 	shm_publish_made(shm, operation, round + 1);
@@ -322,7 +322,7 @@ static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t
 	if (!from)
 		return false;
 	if (operation->run->bytes[PLAN_RECV] < SHM_STREAM_BYTES)
-		memcpy(shm_at(operation, PLAN_RECV, to.first), from,
+		copy_bulk(shm_at(operation, PLAN_RECV, to.first), from,
 			to.count * operation->elem_size);
 	else
 		copy_nontemporal(shm_at(operation, PLAN_RECV, to.first), from,

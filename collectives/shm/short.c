@@ -11,6 +11,7 @@
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/internal.h"
 #include "lib/base/error.h"
+#include "lib/base/memory/copy.h"
 #include "lib/base/memory/share.h"
 
 enum {
@@ -86,7 +87,7 @@ void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct sh
 	if (bytes > 0 && shm_scales_first(run))
 		run_scale(run, slot->data, run->base[PLAN_SEND], bytes / operation->elem_size);
 	else if (bytes > 0)
-		memcpy(slot->data, run->base[PLAN_SEND], bytes);
+		copy_bulk(slot->data, run->base[PLAN_SEND], bytes);
 	if (shape_uses(&shape->recv, root == shm->me))
 		operation->sources = shm_senders(shm, run);
 	operation->awaited = operation->sources & ~shm_bit(shm->me);
@@ -168,7 +169,7 @@ void shm_short_help(struct shm *shm, const struct shm_operation *operation)
 		return;
 	/* The ring is free: all readers have finished with earlier operations, and later ones
 	 * wait. */
-	memcpy(shm->page->rings + shm_ring_at(shm->ranks, 0), run->base[PLAN_SEND],
+	copy_bulk(shm->page->rings + shm_ring_at(shm->ranks, 0), run->base[PLAN_SEND],
 		run->bytes[PLAN_SEND]);
 	atomic_store_explicit(&slot->input_kind, SHM_IN_RING, memory_order_release);
 }
@@ -215,7 +216,7 @@ void shm_short_take(struct shm *shm, const struct shm_operation *operation)
 	for (uint32_t left = operation->sources; left; left &= left - 1) {
 		uint32_t rank = (uint32_t)__builtin_ctz(left);
 
-		memcpy(target, shm_slot_of(shm, rank, operation->number)->data + from, bytes);
+		copy_bulk(target, shm_slot_of(shm, rank, operation->number)->data + from, bytes);
 		target += bytes;
 	}
 }

@@ -4,6 +4,7 @@
  * allocation outside the port's pools, no log.
  */
 #include "drivers/dpdk/internal.h"
+#include "lib/base/memory/copy.h"
 
 #include <assert.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static bool join_segments(struct rte_mbuf *mbuf)
 
 		if (segment->data_len > rte_pktmbuf_tailroom(mbuf))
 			return false;
-		memcpy(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len),
+		copy_bulk(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len),
 			rte_pktmbuf_mtod(segment, void *), segment->data_len);
 		mbuf->data_len += segment->data_len;
 		mbuf->next = segment->next;

@@ -4,6 +4,7 @@
  * burst.c's chain of header, references and trailer, and used only for these.
  */
 #include "drivers/dpdk/internal.h"
+#include "lib/base/memory/copy.h"
 
 #include <string.h>
 
@@ -75,7 +76,7 @@ static bool chain_copy(struct chain *chain, const uint8_t *bytes, uint32_t len)
 		if (!chain->room && !chain_add_buffer(chain))
 			return false;
 		n = RTE_MIN(chain->room, len);
-		memcpy(rte_pktmbuf_mtod_offset(chain->last, uint8_t *, chain->last->data_len),
+		copy_bulk(rte_pktmbuf_mtod_offset(chain->last, uint8_t *, chain->last->data_len),
 			bytes, n);
 		chain_grow(chain, n);
 		chain->room -= n;

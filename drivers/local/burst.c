@@ -14,6 +14,7 @@
 #include "drivers/local/link.h"
 #include "drivers/local/ring.h"
 #include "drivers/local/wake.h"
+#include "lib/base/memory/copy.h"
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -216,7 +217,7 @@ static uint16_t discard(struct local_port *port, uint16_t n)
 static void put_rest(const struct port_packet *packet, uint8_t *to)
 {
 	for (uint8_t i = 0; i < packet->n_pieces; i++) {
-		memcpy(to, packet->pieces[i].addr, packet->pieces[i].len);
+		copy_bulk(to, packet->pieces[i].addr, packet->pieces[i].len);
 		to += packet->pieces[i].len;
 	}
 	memcpy(to, packet->trailer, packet->trailer_len);

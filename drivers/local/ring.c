@@ -16,6 +16,7 @@
  * stores.
  */
 #include "drivers/local/ring.h"
+#include "lib/base/memory/copy.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -187,7 +188,7 @@ static void copy_record(uint8_t *to, const uint8_t *from, uint32_t len)
 	enum { FIRST = RING_LINE - WORD_SIZE };
 
 	if (len > RING_SHORT) {
-		memcpy(to, from, len);
+		copy_bulk(to, from, len);
 		return;
 	}
 	memcpy(to, from, FIRST);

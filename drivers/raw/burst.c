@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "lib/base/error.h"
+#include "lib/base/memory/copy.h"
 
 enum {
 	SIGNAL_EVERY = 32,
@@ -249,7 +250,7 @@ static int build_copy(uint8_t *bytes, const struct port_packet *packet, struct i
 
 	memcpy(bytes, packet->header, len);
 	for (uint8_t i = 0; i < packet->n_pieces; i++) {
-		memcpy(bytes + len, packet->pieces[i].addr, packet->pieces[i].len);
+		copy_bulk(bytes + len, packet->pieces[i].addr, packet->pieces[i].len);
 		len += packet->pieces[i].len;
 	}
 	memcpy(bytes + len, packet->trailer, packet->trailer_len);

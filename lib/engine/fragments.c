@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/memory/copy.h"
 #include "lib/engine/stages.h"
 
 enum {
@@ -169,7 +170,7 @@ static const uint8_t *keep(struct engine *e, const struct port_frame *frame,
 	if (!e->port->ops->rx_take(e->port, ret_kept))
 		return NULL;
 	copy = ret_kept->data + (-(uintptr_t)ret_kept->data & (PAYLOAD_ALIGN - 1));
-	memcpy(copy, p->payload, p->length);
+	copy_bulk(copy, p->payload, p->length);
 	return copy;
 }
 

@@ -3,6 +3,7 @@
  * Loopback: packets between queue pairs of this engine. They are built like all others and wait in
  * a queue of their own. Its other end is the receiving stage; no port is involved.
  */
+#include "lib/base/memory/copy.h"
 #include "lib/engine/stages.h"
 
 #include <assert.h>
@@ -21,7 +22,7 @@ static uint32_t flatten(const struct port_packet *packet, uint8_t out[LOOP_MAX_F
 		const struct port_piece *piece = &packet->pieces[i];
 
 		assert(piece->len <= LOOP_MAX_FRAME - PORT_TRAILER_ROOM - len);
-		memcpy(out + len, piece->addr, piece->len);
+		copy_bulk(out + len, piece->addr, piece->len);
 		len += piece->len;
 	}
 	memcpy(out + len, packet->trailer, packet->trailer_len);

@@ -36,7 +36,6 @@ if [ "$(option buildtype)" != release ] || [ "$(option b_sanitize)" != none ]; t
 	exit 1
 fi
 ninja -C "$build" --quiet tools/ferrule-bench tools/ferrule-pingpong daemon/ferruled \
-	tests/bench/bench_local tests/bench/bench_memif tests/bench/bench_protocol \
-	tests/bench/bench_wake \
-	tests/daemon-client
+	tests/bench/bench_copy tests/bench/bench_local tests/bench/bench_memif \
+	tests/bench/bench_protocol tests/bench/bench_wake tests/daemon-client
 exec python3 tests/bench/speed/main.py --build "$build" "$@"

@@ -247,6 +247,47 @@ void copy_in_order(void *dst, const void *src, size_t n)
 	copy_rest(to, from, n);
 }
 
+#if HAS_VECTORS
+
+enum { BULK = 1024 }; /* glibc uses vectors, too, for shorter copies */
+
+/* `n` is at least a line. The first and the last stores overlap those of the loop. */
+AVX2 static void copy_bulk_avx2(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	size_t at = -(uintptr_t)dst % 32;
+
+	_mm256_storeu_si256((__m256i *)(void *)dst, load_32(src));
+	for (; n - at >= LINE; at += LINE) {
+		__m256i a = load_32(src + at), b = load_32(src + at + 32);
+		__m256i c = load_32(src + at + 64), d = load_32(src + at + 96);
+
+		_mm256_store_si256((__m256i *)(void *)(dst + at), a);
+		_mm256_store_si256((__m256i *)(void *)(dst + at + 32), b);
+		_mm256_store_si256((__m256i *)(void *)(dst + at + 64), c);
+		_mm256_store_si256((__m256i *)(void *)(dst + at + 96), d);
+	}
+	for (; n - at >= 32; at += 32)
+		_mm256_store_si256((__m256i *)(void *)(dst + at), load_32(src + at));
+	_mm256_storeu_si256((__m256i *)(void *)(dst + n - 32), load_32(src + n - 32));
+}
+
+void copy_bulk(void *dst, const void *src, size_t n)
+{
+	if (n < BULK || !__builtin_cpu_supports("avx2"))
+		memcpy(dst, src, n);
+	else
+		copy_bulk_avx2(dst, src, n);
+}
+
+#else
+
+void copy_bulk(void *dst, const void *src, size_t n)
+{
+	memcpy(dst, src, n);
+}
+
+#endif
+
 #if defined(__x86_64__)
 
 /* These lines are written completely, so they need not be fetched first. */

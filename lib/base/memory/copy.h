@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Copies to memory that other threads poll, and copies with non-temporal stores. Any thread.
+ * Copies to memory that other threads poll, copies of many bytes, and copies with non-temporal
+ * stores. Any thread.
  *
  * copy_in_order() guarantees to a thread that reads with acquire order:
  * - An aligned word of 8, 4, 2 or 1 bytes inside the copy has its old or its new value, never a
@@ -20,6 +21,14 @@
 
 /* The two buffers must not overlap. Prefetches the memory after the end of `dst`. */
 void copy_in_order(void *dst, const void *src, size_t n);
+
+/*
+ * As memcpy(), for copies of many bytes, at the same speed for any two addresses. glibc's memcpy()
+ * uses `rep movsb` for these, which some processors (AMD Zen 3) slow down to a tenth if
+ * (dst - src) modulo 4096 is small and not 0. That is the case for most pairs of a large malloc()
+ * block and a page-aligned buffer.
+ */
+void copy_bulk(void *dst, const void *src, size_t n);
 
 /*
  * Copies with non-temporal stores. Use it for copies that exceed the caches and are not read again

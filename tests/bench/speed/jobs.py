@@ -220,6 +220,12 @@ def raw_memif(build, test, cpus):
     return json.loads(run([f"{build}/tests/bench/bench_memif", test, cpus[0], cpus[-1]]))
 
 
+def copies(build, quick, cpus):
+    """Returns {copy: {bytes: {offset: GB/s}}}, all as text."""
+    return json.loads(run([f"{build}/tests/bench/bench_copy", *(["--quick"] if quick else [])],
+                          cpus))
+
+
 def wake(build, how, messages, cpus):
     """Returns how an idle process waits: p50_us and max_us to wake up, and its share of a
     processor."""

@@ -7,7 +7,7 @@ import allreduce
 import faults
 import jobs
 from ethernet import Hosts
-from table import FAILURES, Group, Result, Unavailable, alternate, median, number
+from table import FAILURES, Group, Result, Unavailable, alternate, human, median, number
 
 
 def medians(b, peers, note):
@@ -57,6 +57,22 @@ def write_local(b):
     b.explain(group, lambda worst: long_messages(
         b, 5000, *(ONE_PLACE if "same" in worst.what else ())))
     return group
+
+
+def copies(b):
+    """Each copy at its worst distance between the buffers, and at its best one."""
+    got, results = jobs.copies(b.build, b.quick, b.cpus(1)), []
+    for name, sizes in got.items():
+        for size, speeds in sizes.items():
+            worst, best = min(speeds, key=speeds.get), max(speeds.values())
+            is_judged = name != "memcpy" and int(size) > 16 << 10
+            results.append(Result(f"{name}, {human(int(size))}, worst at {worst}", speeds[worst],
+                                  {"best distance": best}, "GB/s",
+                                  target=1 / 1.3 if is_judged else None))
+    return Group("Copies of one core, by the distance between the buffers (0, 16, 64, 4080)",
+                 results, notes=["The data path uses the first three for long payload; glibc's "
+                                 "memcpy() is for comparison. 16 KiB are not judged: in the "
+                                 "first-level cache, loads that cross a line take twice as long."])
 
 
 def round_trips(b, operation, iters):
@@ -238,6 +254,7 @@ ROWS = {
     "allreduce-4": lambda b: allreduce.group(b, 4),
     "allreduce-8": lambda b: allreduce.group(b, 8),
     "write-local": write_local,
+    "copies": copies,
     "latency": latency,
     "rate": rate,
     "ethernet": ethernet,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The copy whose bytes become visible in order, and the one with non-temporal stores. */
+/* All copies, and that the bytes of the one in order become visible in order. */
 #include <check.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -11,17 +11,22 @@
 #include "tests/unit/base/memory/copy_litmus.h"
 #include "tests/fixtures/program.h"
 
-enum { SIZES = 600, SHIFTS = 17, GUARD = 64 };
+enum { LONGEST = 1400, SIZES = 600, SHIFTS = 17, GUARD = 64 };
 
-/* Both of them. */
-START_LOOP_TEST(copies, 2)
+static void (*const copies_of_the_data_path[])(void *, const void *, size_t) = {
+	copy_in_order,
+	copy_bulk,
+	copy_nontemporal,
+};
+
+START_LOOP_TEST(copies, 3)
 {
-	void (*const copy)(void *, const void *, size_t) = _i ? copy_nontemporal : copy_in_order;
-	uint8_t from[SIZES + SHIFTS], to[SIZES + SHIFTS + 2 * GUARD];
+	void (*const copy)(void *, const void *, size_t) = copies_of_the_data_path[_i];
+	uint8_t from[LONGEST + SHIFTS], to[LONGEST + SHIFTS + 2 * GUARD];
 
 	for (size_t i = 0; i < sizeof(from); i++)
 		from[i] = (uint8_t)(i * 37 + 11);
-	for (size_t n = 0; n < SIZES; n++) {
+	for (size_t n = 0; n < LONGEST; n++) {
 		size_t src = n % SHIFTS, dst = GUARD + n * 7 % SHIFTS;
 
 		memset(to, 0xee, sizeof(to));
