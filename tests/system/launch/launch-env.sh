@@ -107,7 +107,7 @@ test_jobs_beside_each_other() {
 test_refused() {
 	local host
 	refuses nothing 'FRL_RANK' 'torchrun' 'mpirun' 'srun' -- "$launch_peer" detect
-	refuses program '-n is missing' 'WORLD_SIZE' -- "$allreduce" --input a
+	refuses program '-n is missing' 'RANK .torchrun.' -- "$allreduce" --input a
 	refuses half 'MASTER_PORT is not set' -- \
 		env RANK=0 WORLD_SIZE=2 MASTER_ADDR=a "$allreduce" --input a
 	refuses bad 'RANK is "7"; it must be a number from 0 to 3' -- \
