@@ -6,6 +6,7 @@
  * before they are timed.
  *
  *	mpi_allreduce [--min BYTES] [--max BYTES] [--factor N] [--in-place both|off]
+ *		[--malloc]
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -106,14 +107,34 @@ static void print_block(size_t size, double seconds, long wrong)
 		wrong);
 }
 
-static void sweep(size_t min, size_t max, size_t factor, int last_place)
+/* MPI recommends the memory of MPI_Alloc_mem() for communication. It aborts on failure. */
+static float *get_buffer(size_t size, bool is_malloc)
 {
-	float *send, *recv;
+	float *buffer = NULL;
+
+	if (!is_malloc) {
+		MPI_Alloc_mem((MPI_Aint)size, MPI_INFO_NULL, &buffer);
+		return buffer;
+	}
+	buffer = malloc(size);
+	if (!buffer)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	return buffer;
+}
+
+static void put_buffer(float *buffer, bool is_malloc)
+{
+	if (is_malloc)
+		free(buffer);
+	else
+		MPI_Free_mem(buffer);
+}
+
+static void sweep(size_t min, size_t max, size_t factor, int last_place, bool is_malloc)
+{
+	float *send = get_buffer(max, is_malloc), *recv = get_buffer(max, is_malloc);
 	int rank;
 
-	/* MPI recommends this memory for communication. A failure aborts inside. */
-	MPI_Alloc_mem((MPI_Aint)max, MPI_INFO_NULL, &send);
-	MPI_Alloc_mem((MPI_Aint)max, MPI_INFO_NULL, &recv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (rank == 0)
 		printf("# size count type redop, then out of place and in place: time(us) "
@@ -136,8 +157,8 @@ static void sweep(size_t min, size_t max, size_t factor, int last_place)
 			printf("\n");
 		fflush(stdout);
 	}
-	MPI_Free_mem(recv);
-	MPI_Free_mem(send);
+	put_buffer(recv, is_malloc);
+	put_buffer(send, is_malloc);
 }
 
 int main(int argc, char **argv)
@@ -146,6 +167,7 @@ int main(int argc, char **argv)
 	size_t max = 64 << 20;
 	size_t factor = 2;
 	int last_place = 1;
+	bool is_malloc = false;
 
 	MPI_Init(&argc, &argv);
 	for (int i = 1; i < argc; i++) {
@@ -157,12 +179,15 @@ int main(int argc, char **argv)
 			factor = parse_bytes(argv[++i]);
 		} else if (strcmp(argv[i], "--in-place") == 0 && i + 1 < argc) {
 			last_place = strcmp(argv[++i], "off") != 0;
+		} else if (strcmp(argv[i], "--malloc") == 0) {
+			is_malloc = true;
 		} else {
 			fprintf(stderr, "unknown argument %s\n", argv[i]);
 			MPI_Abort(MPI_COMM_WORLD, 2);
 		}
 	}
-	sweep(min < sizeof(float) ? sizeof(float) : min, max, factor < 2 ? 2 : factor, last_place);
+	sweep(min < sizeof(float) ? sizeof(float) : min, max, factor < 2 ? 2 : factor, last_place,
+		is_malloc);
 	MPI_Finalize();
 	return 0;
 }

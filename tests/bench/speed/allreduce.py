@@ -7,6 +7,7 @@ from table import (Group, Result, alternate, geometric_mean, human, median_by_ke
 KIB, MIB = 1 << 10, 1 << 20
 TCP_TARGET = 5
 MEAN_TARGET = 4
+PLAIN_MEAN_TARGET = 3 # of buffers of malloc()
 
 
 def target(ranks, size):
@@ -77,9 +78,49 @@ def group(b, ranks):
         "All programs sum the same buffers again and again, so caches keep what fits. "
         "Ferrule does every other operation from the end, and finds the part touched last."])
     if ranks == 2:
-        add_mean(made)
+        add_mean(made, MEAN_TARGET)
     b.explain(made, lambda worst: once_more(b, ranks, worst))
     return made
+
+
+def plain_memory(b, ranks):
+    """Buffers of malloc(), as users have them; what is judged is in place."""
+    sweep = jobs.Sweep(64 * KIB, 64 * MIB, malloc=True) if not b.quick else \
+        jobs.Sweep(64 * KIB, 4 * MIB, 8, malloc=True)
+    peers = runners(b, ranks, sweep)
+    peers.pop("openmpi, tcp", None)
+    runs = alternate(b.rounds, peers, f"allreduce, n = {ranks}, malloc()")
+    out, inside = ({who: median_by_key([run[place] for run in got]) for who, got in runs.items()}
+                   for place in (0, 1))
+    others = [who for who in out if who != "ferrule"]
+    results, cells = [], [["n bytes", "in place", *others, "times better", "target", "",
+                           "out of place", *others, "times better"]]
+    for size, ours in inside["ferrule"].items():
+        there = Result(f"n = {ranks}, {human(size)}, malloc(), in place", ours,
+                       of_size(inside, others, size), "us", less_is_better=True, target=2)
+        away = Result(f"n = {ranks}, {human(size)}, malloc(), out of place",
+                      out["ferrule"][size], of_size(out, others, size), "us",
+                      less_is_better=True)
+        results += [there, away]
+        cells.append([human(size), number(ours),
+                      *(number(there.others.get(who)) for who in others), number(there.ratio),
+                      target_of(there), verdict_of(there), number(away.ours),
+                      *(number(away.others.get(who)) for who in others), number(away.ratio)])
+    made = Group(f"Allreduce of {ranks} ranks with buffers of malloc(), microseconds", results,
+                 cells)
+    if ranks == 2:
+        add_mean(made, PLAIN_MEAN_TARGET)
+    return made
+
+
+def in_place(b):
+    """Ferrule's memory: the same sum in place and out of place."""
+    sweep = jobs.Sweep(KIB, 64 * MIB) if not b.quick else jobs.Sweep(KIB, MIB, 8)
+    runs = alternate(b.rounds, {"ferrule": runners(b, 2, sweep)["ferrule"]}, "in place")["ferrule"]
+    out, inside = (median_by_key([run[place] for run in runs]) for place in (0, 1))
+    return Group("Allreduce of 2 ranks in place, microseconds", [
+        Result(f"{human(size)}", inside[size], {"out of place": out[size]}, "us",
+               less_is_better=True, target=1 / 1.1) for size in inside])
 
 
 def header(memory, tcp, in_place):
@@ -88,11 +129,11 @@ def header(memory, tcp, in_place):
         (["in place", "times better"] if in_place else [])
 
 
-def add_mean(made):
+def add_mean(made, target):
     """Adds the mean of the sizes for which bandwidth matters."""
     long = [r.ratio for r in made.results if r.target == 2 and r.ratio]
     if long:
-        mean = Result("n = 2, geometric mean of 64 KiB and more", None, target=MEAN_TARGET,
+        mean = Result("n = 2, geometric mean of 64 KiB and more", None, target=target,
                       ratio=geometric_mean(long))
         made.results.append(mean)
         made.notes.append(f"Geometric mean from 64 KiB on: {number(mean.ratio)} times better, "

@@ -122,17 +122,20 @@ class Pair:
 
 
 class Sweep:
-    """Sizes, and whether to run in place as well."""
+    """Sizes, whether to run in place as well, and whether in buffers of malloc(), instead of those
+    that each program recommends."""
 
-    def __init__(self, low, high, factor=2, in_place=True):
+    def __init__(self, low, high, factor=2, in_place=True, malloc=False):
         self.low, self.high, self.factor, self.in_place = low, high, factor, in_place
+        self.malloc = malloc
 
     def out_of_place(self):
-        return Sweep(self.low, self.high, self.factor, False)
+        return Sweep(self.low, self.high, self.factor, False, self.malloc)
 
     def options(self):
         return ["--min", str(self.low), "--max", str(self.high), "--factor", str(self.factor),
-                "--in-place", "both" if self.in_place else "off"]
+                "--in-place", "both" if self.in_place else "off",
+                *(["--malloc"] if self.malloc else [])]
 
 
 def rows_of_mpi(text):
