@@ -86,7 +86,8 @@ static int make_memory(struct link *link, size_t max_size)
 		link->memory = link->gpu.data;
 		link->shown = link->gpu.host;
 	} else {
-		link->memory = frl_mem_alloc(2 * link->area_size);
+		link->memory = link->use_malloc ? calloc(2, link->area_size)
+						: frl_mem_alloc(2 * link->area_size);
 		link->shown = link->memory;
 	}
 	if (!link->memory) {
@@ -155,6 +156,8 @@ void link_close(struct link *link)
 		frl_device_close(link->device);
 	if (link->mem.is_gpu)
 		gpu_free(&link->gpu);
+	else if (link->use_malloc)
+		free(link->memory);
 	else if (link->memory)
 		frl_mem_free(link->memory, 2 * link->area_size);
 	memset(link, 0, sizeof(*link));

@@ -49,7 +49,9 @@ static const char help[] =
 	"  --wait S            fail if the peer does not answer for S seconds: the service does\n"
 	"                      not exist, or a connection is not accepted (default: 10)\n"
 	"\n"
-	"Memory of this end (with --local: of both):\n" MEM_HELP "\n" DEVICE_HELP "\n"
+	"Memory of this end (with --local: of both):\n" MEM_HELP
+	"  --malloc            use memory of malloc() instead of frl_mem_alloc()\n"
+	"\n" DEVICE_HELP "\n"
 	"  -h, --help          print this text\n"
 	"  --version           print the version\n"
 	"\n"
@@ -67,6 +69,7 @@ struct options {
 	const char *plan_option; /* an option of the client only, as given */
 	struct plan plan;
 	struct mem_option mem;
+	bool use_malloc;
 	struct device_options device;
 };
 
@@ -77,6 +80,7 @@ enum {
 	OPT_CONNECT,
 	OPT_VERSION,
 	OPT_MEM,
+	OPT_MALLOC,
 	OPT_WAIT,
 	OPT_PLAN, /* options of the plan from here on */
 	OPT_OP = OPT_PLAN,
@@ -104,6 +108,7 @@ static const struct option long_options[] = {
 	{ "iters", required_argument, NULL, OPT_ITERS },
 	{ "places", required_argument, NULL, OPT_PLACES },
 	{ "verify", no_argument, NULL, OPT_VERIFY },
+	{ "malloc", no_argument, NULL, OPT_MALLOC },
 	{ "mem", required_argument, NULL, OPT_MEM },
 	{ "wait", required_argument, NULL, OPT_WAIT },
 	DEVICE_LONG_OPTIONS,
@@ -196,6 +201,7 @@ static int take_option(int code, const char *value, const char *name, struct opt
 	case OPT_LISTEN: o->service = value; return mode_option(MODE_SERVER, o);
 	case OPT_CONNECT: return connect_option(value, o);
 	case OPT_MEM: return mem_option(value, &o->mem);
+	case OPT_MALLOC: o->use_malloc = true; return 0;
 	case OPT_WAIT: return number_option("--wait", value, 1, MAX_WAIT_S, &o->wait_s);
 	case '?': return EXIT_USAGE; /* getopt has printed the error */
 	}
@@ -238,6 +244,8 @@ static int check_options(const struct options *o)
 	if (o->plan.places && o->plan.verify)
 		return usage_error("--verify needs a place for each message: it cannot be used "
 				   "with --places");
+	if (o->use_malloc && o->mem.is_gpu)
+		return usage_error("--malloc and --mem cuda exclude each other");
 	if (o->mode == MODE_LOCAL && o->device.n_ports > 0)
 		return usage_error("--local uses the local fabric: a --port needs --listen on one "
 				   "end and --connect on the other");
@@ -376,6 +384,7 @@ static int run_end(int rank, const char *service, bool announce, const struct op
 		.service = service,
 		.wait_ms = (int)o->wait_s * 1000,
 		.mem = o->mem,
+		.use_malloc = o->use_malloc,
 	};
 	struct plan plan = o->plan;
 	int rc = link_join(&link, &o->device, announce);

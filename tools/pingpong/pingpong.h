@@ -96,6 +96,7 @@ struct link {
 	size_t area_size;
 	uint64_t places; /* as in the plan */
 	struct mem_option mem;
+	bool use_malloc; /* host memory of malloc() */
 	struct gpu_memory gpu;
 	uint64_t remote_addr; /* address of the peer's receive area */
 	uint32_t rkey;
