@@ -14,15 +14,11 @@
 
 enum { PAGE = 4096 };
 
-/* Returns whether this rank can read the secret of each other rank. Sets the reason if not. */
+/* Returns whether this rank can read memory of all others. Sets the reason if not. */
 static bool can_read_all(struct shm *shm)
 {
 	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
-		const struct peer_memory *memory = &shm->peers[rank].memory;
-		uint64_t secret;
-
-		if (rank == shm->me ||
-			peer_memory_read(memory, &secret, memory->secret_at, sizeof(secret)) == 0)
+		if (rank == shm->me || peer_memory_check(&shm->peers[rank].memory) == 0)
 			continue;
 		snprintf(shm->no_private, sizeof(shm->no_private), "rank %u: %s", shm->me,
 			frl_last_error());

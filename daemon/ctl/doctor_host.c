@@ -155,7 +155,6 @@ static int try_private_memory(void)
 	static const uint64_t secret = UINT64_C(0x66657272756c65);
 	struct peer_memory peer = { .secret = secret, .secret_at = (uint64_t)(uintptr_t)&secret };
 	int ends[2], err;
-	uint64_t word;
 
 	if (pipe(ends))
 		return frl_fail(-errno, "pipe: %s", strerror(errno));
@@ -171,7 +170,7 @@ static int try_private_memory(void)
 	if (peer.pid < 0)
 		err = frl_fail(-errno, "fork: %s", strerror(errno));
 	else
-		err = peer_memory_read(&peer, &word, peer.secret_at, sizeof(word));
+		err = peer_memory_check(&peer);
 	close(ends[1]);
 	if (peer.pid > 0)
 		waitpid(peer.pid, NULL, 0);

@@ -19,6 +19,9 @@
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* Bytes of payload from which it stays in the ring until the receiver has placed it. */
+enum { PARTED_LEAST = 1024 };
+
 static const uint8_t vlan_ethertype[2] = { 0x81, 0x00 };
 
 void local_set_state(struct local_port *port, uint16_t link, enum port_link_state state)
@@ -73,21 +76,28 @@ static uint16_t rx_ring(
 	if (unlikely(link->broken))
 		return 0;
 	/* Dropped frames count too: a peer may have filled the whole ring with them. */
-	for (; looked < max && (len = ring_look(rx, link->max_frame + VLAN_TAG)) > 0; looked++) {
+	for (; looked < max && !ring_must_release(rx) &&
+		(len = ring_look(rx, link->max_frame + VLAN_TAG)) > 0;
+		looked++) {
 		struct packet_buffer *buffer = packet_pool_get(&port->pool);
 		struct port_frame *frame = &frames[n];
+		const uint8_t *rest;
+		uint32_t header_len;
 
 		if (unlikely(!buffer))
 			break;
-		ring_take(rx, buffer->bytes);
-		buffer->len = (uint32_t)len;
+		rest = ring_take_header(rx, buffer->bytes, &header_len);
+		buffer->len = rest ? header_len : (uint32_t)len;
+		buffer->has_rest = rest;
 		*frame = (struct port_frame){
 			.data = buffer->bytes,
 			.len = buffer->len,
 			.link = number,
 			.handle = buffer,
+			.payload = rest,
+			.payload_len = (uint32_t)len - buffer->len,
 		};
-		if (link->in_place && in_place_is_reference(frame) &&
+		if (!rest && link->in_place && in_place_is_reference(frame) &&
 			unlikely(!in_place_accept(port, frame)))
 			drop(port, buffer);
 		else
@@ -142,9 +152,18 @@ uint16_t local_rx_burst(struct port *base, struct port_frame frames[], uint16_t 
 
 void local_rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
 {
+	struct local_port *port = (struct local_port *)base;
+
 	/* Free in reverse: the stack then returns buffers in the order in which they came. */
-	for (uint16_t i = n; i > 0; i--)
-		packet_pool_put(&((struct local_port *)base)->pool, frames[i - 1].handle);
+	for (uint16_t i = n; i > 0; i--) {
+		const struct packet_buffer *buffer = frames[i - 1].handle;
+		struct ring_link *ring = port->links[frames[i - 1].link].ring;
+
+		/* All frames of a burst are freed at once, or kept; only those without a rest are. */
+		if (buffer->has_rest && ring)
+			ring_release(&ring->rx);
+		packet_pool_put(&port->pool, frames[i - 1].handle);
+	}
 }
 
 /* Returns true if the link has frames, or may have. */
@@ -223,6 +242,14 @@ static void put_rest(const struct port_packet *packet, uint8_t *to)
 	memcpy(to, packet->trailer, packet->trailer_len);
 }
 
+/* The receiver then uses long payload in the ring, without a copy into a packet buffer. */
+static bool may_part(const struct port_packet *packet)
+{
+	return packet->n_pieces && !packet->trailer_len && packet->header_len >= RING_STEM &&
+		packet->header_len <= IN_PLACE_HEADER &&
+		packet_len(packet) - packet->header_len >= PARTED_LEAST;
+}
+
 /* Writes the packet's parts into the ring. Returns as ring_begin() does. */
 static int put(struct local_port *port, struct burst_link *link, const struct port_packet *packet)
 {
@@ -239,6 +266,8 @@ static int put(struct local_port *port, struct burst_link *link, const struct po
 			packet_len(packet) - packet->header_len, &rest);
 		if (!err)
 			put_rest(packet, rest);
+		if (!err && may_part(packet))
+			ring_part(tx, packet->header_len);
 	}
 	if (!err)
 		ring_show(tx);

@@ -7,12 +7,14 @@
 #ifndef FERRULE_DRIVERS_LOCAL_POOL_H
 #define FERRULE_DRIVERS_LOCAL_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct packet_buffer {
 	uint8_t *bytes;
-	uint32_t len; /* length of the received frame */
+	uint32_t len;  /* length of the received frame */
+	bool has_rest; /* the frame's payload is in the ring: see ring_take_header() */
 };
 
 struct packet_pool {

@@ -135,9 +135,11 @@ bool in_place_intact(struct port *base, const struct port_frame *frame)
 {
 	const struct local_port *port = (const struct local_port *)base;
 	const struct in_place *in_place = port->links[frame->link].in_place;
+	const struct packet_buffer *buffer = frame->handle;
 	struct reference reference;
 
-	if (!frame->payload)
+	/* Payload in a ring is the sender's copy. */
+	if (!frame->payload || buffer->has_rest)
 		return true;
 	if (!in_place || !in_place->peer_epochs)
 		return false;

@@ -5,7 +5,7 @@
  * `next`, does not overlap the data that the consumer has not taken: [taken, at), modulo the ring.
  * The producer therefore never catches up with the consumer, and at == taken means an empty ring.
  * The consumer reads the word (acquire), copies, and updates `taken` (release) when it has taken a
- * quarter of the ring since the last update. When all was taken, the producer (acquire) thus finds
+ * quarter of the ring since the last update, and uses nothing of it any more. When all was taken, the producer (acquire) thus finds
  * at least three quarters free. That is room for the longest frame at any position.
  *
  * Sleeping: the consumer sets `asleep` and then checks the word. The producer publishes the word
@@ -28,6 +28,8 @@ enum {
 	THERE = 1 << 16,     /* set in every word of a record */
 	SHORTENED = 1 << 17, /* the beginning equals that of an earlier frame */
 	KEPT = 1 << 18,      /* this frame's beginning is stored for later frames */
+	HEADER_SHIFT = 19, /* bits from here on: length of a parted frame's header; 0: not parted */
+	REPORT_SHARE = 4,  /* `taken` is updated when this part of the ring was taken */
 };
 
 static_assert(RING_SMALL_BYTES * 3 / 4 >= 2 * (RING_MAX_FRAME + 1) + 2 * RING_LINE,
@@ -121,6 +123,11 @@ int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, u
 	return 0;
 }
 
+void ring_part(struct ring_tx *tx, uint32_t header_len)
+{
+	tx->word |= header_len << HEADER_SHIFT;
+}
+
 void ring_show(struct ring_tx *tx)
 {
 	struct ring_way *way = tx->way;
@@ -169,13 +176,15 @@ bool ring_is_void(const struct ring_rx *rx)
 int ring_look(struct ring_rx *rx, uint32_t max)
 {
 	uint32_t word = atomic_load_explicit(word_at(rx->way, rx->at), memory_order_acquire);
-	uint32_t len = word & LENGTH;
+	uint32_t len = word & LENGTH, header = word >> HEADER_SHIFT;
 
 	if (!word)
 		return -EAGAIN;
 	if (!(word & THERE) || len == 0 || len > max)
 		return -EPROTO;
 	if (word & (SHORTENED | KEPT) && len < RING_STEM)
+		return -EPROTO;
+	if (header && (header < RING_STEM || header >= len))
 		return -EPROTO;
 	rx->word = word;
 	return (int)len;
@@ -196,7 +205,17 @@ static void copy_record(uint8_t *to, const uint8_t *from, uint32_t len)
 		memcpy(to + at, from + at, RING_LINE);
 }
 
-void ring_take(struct ring_rx *rx, uint8_t *frame)
+static void report(struct ring_rx *rx)
+{
+	if (rx->holds || rx->unreported < rx->bytes / REPORT_SHARE)
+		return;
+	rx->unreported = 0;
+	atomic_store_explicit(&rx->way->taken, rx->at, memory_order_release);
+}
+
+/* Copies the first `n` bytes of the next frame, and advances past all of it. Returns where it
+ * continues. */
+static const uint8_t *take(struct ring_rx *rx, uint8_t *frame, uint32_t n)
 {
 	struct ring_way *way = rx->way;
 	uint32_t len = rx->word & LENGTH;
@@ -210,12 +229,39 @@ void ring_take(struct ring_rx *rx, uint8_t *frame)
 	__builtin_prefetch(way->records + next);
 	if (skipped)
 		memcpy(frame, stem->bytes, RING_STEM);
-	copy_record(frame + skipped, from, len - skipped);
+	copy_record(frame + skipped, from, n - skipped);
 	if (rx->word & KEPT)
 		memcpy(stem->bytes, frame, RING_STEM);
 	rx->at = next;
-	if (rx->unreported < rx->bytes / 4)
-		return;
-	rx->unreported = 0;
-	atomic_store_explicit(&way->taken, next, memory_order_release);
+	return from + n - skipped;
+}
+
+void ring_take(struct ring_rx *rx, uint8_t *frame)
+{
+	take(rx, frame, rx->word & LENGTH);
+	report(rx);
+}
+
+const uint8_t *ring_take_header(struct ring_rx *rx, uint8_t *frame, uint32_t *ret_header_len)
+{
+	uint32_t header = rx->word >> HEADER_SHIFT;
+
+	*ret_header_len = header;
+	if (!header) {
+		ring_take(rx, frame);
+		return NULL;
+	}
+	rx->holds = true;
+	return take(rx, frame, header);
+}
+
+void ring_release(struct ring_rx *rx)
+{
+	rx->holds = false;
+	report(rx);
+}
+
+bool ring_must_release(const struct ring_rx *rx)
+{
+	return rx->holds && rx->unreported >= rx->bytes / REPORT_SHARE;
 }

@@ -74,6 +74,7 @@ struct ring_rx {
 	uint32_t at;
 	uint32_t word;       /* word of the next record, as read */
 	uint32_t unreported; /* bytes taken since the last update of `taken` */
+	bool holds;          /* some of these are still in use: see ring_take_header() */
 	struct ring_stem stems[RING_STEMS];
 };
 
@@ -90,6 +91,9 @@ void ring_rx_init(struct ring_rx *rx, struct ring_way *way, uint32_t bytes);
  */
 int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, uint32_t rest_len,
 	uint8_t **ret_rest);
+/* Call before ring_show() if all but the header may stay in the ring while the consumer uses it. The
+ * header has RING_STEM bytes or more. */
+void ring_part(struct ring_tx *tx, uint32_t header_len);
 /* Publishes the frame to the consumer. */
 void ring_show(struct ring_tx *tx);
 /* Call after publishing, before the producer does anything else. Returns true if the consumer must
@@ -111,6 +115,17 @@ int ring_look(struct ring_rx *rx, uint32_t max);
 /* Copies the frame and advances. Call only after ring_look() has returned a length. For frames of
  * up to RING_SHORT bytes, writes up to RING_LINE - 1 bytes beyond the frame. */
 void ring_take(struct ring_rx *rx, uint8_t *frame);
+/*
+ * The same, but leaves the rest of a parted frame in the ring. Returns its address, and the length
+ * of the header, which is copied. Returns NULL if the frame is not parted; all of it is copied then.
+ * The rest is in use until ring_release(). The producer may change it meanwhile.
+ */
+const uint8_t *ring_take_header(struct ring_rx *rx, uint8_t *frame, uint32_t *ret_header_len);
+/* Ends the use of all rests. */
+void ring_release(struct ring_rx *rx);
+/* Returns true if rests take so much of the ring that no more frames should be taken before
+ * ring_release(): the producer may wait for room. */
+bool ring_must_release(const struct ring_rx *rx);
 
 /* Sets whether the consumer sleeps. Before it sleeps, it calls ring_fence() once for all of its
  * rings, and then ring_look() again at each. */

@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -44,6 +46,20 @@ static const char *explain(int err)
 	case ESTALE: return "another process has that number: it has ended";
 	default: return strerror(err);
 	}
+}
+
+int peer_memory_check(const struct peer_memory *peer)
+{
+	struct stat process;
+	char path[32];
+	uint64_t word;
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)peer->pid);
+	if (stat(path, &process))
+		return frl_fail(-ESRCH, "process %d: %s", (int)peer->pid, explain(ESRCH));
+	if (process.st_uid != geteuid())
+		return frl_fail(-EPERM, "process %d is of another user", (int)peer->pid);
+	return peer_memory_read(peer, &word, peer->secret_at, sizeof(word));
 }
 
 int peer_memory_read(const struct peer_memory *peer, void *dst, uint64_t src, size_t n)

@@ -26,6 +26,13 @@ struct peer_memory {
 void peer_memory_allow(void);
 
 /*
+ * Checks that the peer is of this process's user, and that its memory can be read. A privileged
+ * process could also read others, and must not do so for a peer that names them. Returns as
+ * peer_memory_read().
+ */
+int peer_memory_check(const struct peer_memory *peer);
+
+/*
  * Copies `n` bytes from `src` of the peer to `dst`. Returns 0, or a negative errno with the error
  * text of the thread: -EPERM if the kernel forbids it, -ESRCH if the process has ended, -ESTALE if
  * its number belongs to another process, -EFAULT if there is no readable memory, -ENOSYS.

@@ -18,7 +18,7 @@ static uint8_t bytes[BYTES];
 static struct peer_memory peer;
 
 /* The child has these bytes at the same addresses, with other values. */
-static void set_up(void)
+static void set_up(uid_t user)
 {
 	int ready[2];
 	char byte;
@@ -29,6 +29,9 @@ static void set_up(void)
 	};
 	ck_assert_int_ge(peer.pid, 0);
 	if (peer.pid == 0) {
+		if (user && (setgid(user) || setuid(user)))
+			_exit(1);
+		prctl(PR_SET_DUMPABLE, 1);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (int i = 0; i < BYTES; i++)
 			bytes[i] = (uint8_t)(i * 7 + 1);
@@ -57,7 +60,7 @@ START_TEST(bytes_of_a_peer)
 	static const size_t lengths[] = { 0, 1, 100, 4096, BYTES - 5 };
 	static uint8_t to[BYTES];
 
-	set_up();
+	set_up(0);
 	for (size_t i = 0; i < ROWS(lengths); i++) {
 		memset(to, 0xee, sizeof(to));
 		ck_assert_int_eq(read_peer(to, bytes + 5, lengths[i]), 0);
@@ -73,7 +76,7 @@ START_TEST(another_process)
 {
 	uint8_t to[16];
 
-	set_up();
+	set_up(0);
 	peer.secret++;
 	ck_assert_int_eq(read_peer(to, bytes, sizeof(to)), -ESTALE);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "another process has that number"));
@@ -89,7 +92,7 @@ START_LOOP_TEST(no_memory, 2)
 
 	ck_assert_ptr_ne(there, MAP_FAILED);
 	ck_assert_int_eq(munmap(there + 4096, 4096), 0);
-	set_up();
+	set_up(0);
 	ck_assert_int_eq(read_peer(to, there + 4096 * !_i, 4096 + 4096 * (size_t)_i), -EFAULT);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "the memory is not there"));
 	end_peer();
@@ -100,7 +103,7 @@ START_TEST(ended_process)
 {
 	uint8_t to[16];
 
-	set_up();
+	set_up(0);
 	end_peer();
 	ck_assert_int_eq(read_peer(to, bytes, sizeof(to)), -ESRCH);
 	ck_assert_ptr_nonnull(strstr(frl_last_error(), "it has ended"));
@@ -116,7 +119,7 @@ START_TEST(other_user)
 
 	if (getuid() != 0)
 		return; /* needs root to become another user */
-	set_up();
+	set_up(0);
 	reader = fork();
 	ck_assert_int_ge(reader, 0);
 	if (reader == 0) {
@@ -129,6 +132,23 @@ START_TEST(other_user)
 	ck_assert(WIFEXITED(status));
 	ck_assert_int_eq(WEXITSTATUS(status), 0);
 	end_peer();
+}
+END_TEST
+
+/* A process of root does not read another user's, though it could. */
+START_LOOP_TEST(own_user, 2)
+{
+	uint8_t to[16];
+
+	if (getuid() != 0)
+		return; /* needs root to become another user */
+	set_up(_i ? NOBODY : 0);
+	ck_assert_int_eq(read_peer(to, bytes, sizeof(to)), 0);
+	ck_assert_int_eq(peer_memory_check(&peer), _i ? -EPERM : 0);
+	if (_i)
+		ck_assert_ptr_nonnull(strstr(frl_last_error(), "is of another user"));
+	end_peer();
+	ck_assert_int_eq(peer_memory_check(&peer), -ESRCH);
 }
 END_TEST
 

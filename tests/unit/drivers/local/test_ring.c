@@ -92,6 +92,95 @@ START_LOOP_TEST(length, 2 * ROWS(lengths))
 }
 END_TEST
 
+/* ---- frames whose rest stays in the ring */
+
+static int send_parted(uint32_t header_len, uint32_t len)
+{
+	uint8_t *rest;
+	int err = ring_begin(&tx, sent, header_len, len - header_len, &rest);
+
+	if (err)
+		return err;
+	memcpy(rest, sent + header_len, len - header_len);
+	ring_part(&tx, header_len);
+	ring_show(&tx);
+	return 0;
+}
+
+/* Headers of several lengths, with and without a stored beginning. Nothing behind the header is
+ * copied. */
+START_LOOP_TEST(parted, 2)
+{
+	static const uint32_t headers[] = { RING_STEM, RING_STEM + 1, 54, LINE_FRAME, 86, 127 };
+	uint32_t header_len;
+
+	ring_choose(_i ? RING_SMALL_BYTES : RING_BYTES);
+	for (uint32_t n = 0; n < 200; n++) {
+		uint32_t len = 128 + n * 997 % (MAX - 128), header = headers[n % ROWS(headers)];
+		const uint8_t *rest;
+
+		fill(sent, len, n, n / 7 % 2);
+		ck_assert_int_eq(send_parted(header, len), 0);
+		ck_assert_int_eq(ring_look(&rx, MAX), (int)len);
+		memset(got, 0xee, len);
+		rest = ring_take_header(&rx, got, &header_len);
+		ck_assert_ptr_nonnull(rest);
+		ck_assert_uint_eq(header_len, header);
+		ck_assert_mem_eq(got, sent, header);
+		ck_assert_mem_eq(rest, sent + header, len - header);
+		ck_assert(len < RING_SHORT + header || got[header + RING_LINE] == 0xee);
+		ring_release(&rx);
+		/* Others are copied whole. */
+		ck_assert_int_eq(send_frame(header, len), 0);
+		ck_assert_int_eq(ring_look(&rx, MAX), (int)len);
+		ck_assert_ptr_null(ring_take_header(&rx, got, &header_len));
+		ck_assert_mem_eq(got, sent, len);
+	}
+}
+END_TEST
+
+/* The producer gets no room of a rest that is in use, however much is taken. */
+START_LOOP_TEST(rests_in_use, 2)
+{
+	static uint8_t copy[MAX];
+	const uint8_t *first;
+	uint32_t header_len, n = 0;
+
+	ring_choose(_i ? RING_SMALL_BYTES : RING_BYTES);
+	fill(sent, MAX, 1, 0);
+	memcpy(copy, sent, MAX);
+	ck_assert_int_eq(send_parted(54, MAX), 0);
+	ck_assert_int_eq(ring_look(&rx, MAX), MAX);
+	first = ring_take_header(&rx, got, &header_len);
+	/* Until the ring is full although all of it was taken. */
+	fill(sent, MAX, 2, 0);
+	while (send_frame(54, MAX) == 0) {
+		ck_assert_int_eq(ring_look(&rx, MAX), MAX);
+		ring_take(&rx, got);
+		ck_assert_uint_lt(++n, RING_BYTES / MAX + 1);
+	}
+	ck_assert(ring_must_release(&rx));
+	ck_assert_mem_eq(first, copy + 54, MAX - 54);
+	ring_release(&rx);
+	ck_assert(!ring_must_release(&rx));
+	ck_assert_int_eq(send_frame(54, MAX), 0);
+	expect_frame(MAX);
+}
+END_TEST
+
+static const uint32_t bad_headers[] = { 1, RING_STEM - 1, 200, 201, 0x1fff };
+
+/* Headers that a frame of 200 bytes cannot have. */
+START_LOOP_TEST(bad_header, ROWS(bad_headers))
+{
+	fill(sent, 200, 1, 0);
+	ck_assert_int_eq(ring_begin(&tx, sent, 100, 100, &(uint8_t *){ NULL }), 0);
+	ring_part(&tx, bad_headers[_i]);
+	ring_show(&tx);
+	ck_assert_int_eq(ring_look(&rx, MAX), -EPROTO);
+}
+END_TEST
+
 /* Frame number `n` of a mixture. */
 static uint32_t shape(uint32_t n, uint32_t *ret_header_len)
 {
