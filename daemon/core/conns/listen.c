@@ -145,6 +145,11 @@ static bool defer_request(struct core *core, struct peer *peer, const Ctl__ConnR
 		return false;
 	conn_hold(conn,
 		&ENVELOPE(0, CONN_REQUEST, conn_request, (Ctl__ConnRequest *)(uintptr_t)request));
+	if (!conn->held) {
+		conn_forget(core, conn);
+		ending_set(ret_refusal, ENOMEM, "%s has no memory left", core->config->host);
+		return false;
+	}
 	conn->deferred = true;
 	core->deferred++;
 	return true;

@@ -102,6 +102,16 @@ static void catch_up(struct core *core, struct conn *passive, uint64_t now_ns)
 	conn_send(core, passive, &ENVELOPE(0, CONN_READY, conn_ready, &ready));
 }
 
+/* Notifies the passive end if both ends are on this host and the active one is established. */
+static void catch_up_here(struct core *core, struct conn *conn, uint64_t now_ns)
+{
+	struct conn *twin = conn_twin(core, conn);
+	const struct conn *active = conn->key.passive ? twin : conn;
+
+	if (twin && active->state == CONN_ESTABLISHED)
+		catch_up(core, conn->key.passive ? conn : twin, now_ns);
+}
+
 /* The other end is on this host: it has the same time to come back. */
 static void await_other_end(struct core *core, uint64_t now_ns)
 {
@@ -133,7 +143,7 @@ void conns_resume(
 	struct core *core, struct session *session, const Ctl__ConnResume *message, uint64_t now_ns)
 {
 	struct ending refusal;
-	struct conn *conn = NULL, *twin;
+	struct conn *conn = NULL;
 	bool is_self = false;
 	struct peer *peer;
 
@@ -160,11 +170,7 @@ void conns_resume(
 		return;
 	}
 	await_other_end(core, now_ns);
-	twin = conn_twin(core, conn);
-	if (twin && twin->state == CONN_ESTABLISHED && conn->key.passive)
-		catch_up(core, conn, now_ns);
-	else if (twin && conn->state == CONN_ESTABLISHED && !conn->key.passive)
-		catch_up(core, twin, now_ns);
+	catch_up_here(core, conn, now_ns);
 }
 
 /* Ends the connections within this host whose other end is missing. */
@@ -344,6 +350,20 @@ void conns_peer_same(struct core *core, struct peer *peer, struct peer *same_as,
 	conns_owe_sync(core, same_as, now_ns);
 }
 
+/* Ends a passive end whose request came from another daemon that had this address before: the
+ * active end is not on this host. If that daemon connects again, it sends the request again. */
+static void end_moved(struct core *core, struct conn *conn, const struct peer *peer)
+{
+	struct ending ending;
+
+	ending_set(&ending, ECONNRESET,
+		"the daemon of the requesting process is out of reach: its address %s leads to "
+		"this host now",
+		peer->key);
+	core->counters.ends_died++;
+	conn_notify(core, conn, &ending);
+}
+
 void conns_peer_self(struct core *core, struct peer *peer, uint64_t now_ns)
 {
 	while (!list_empty(&peer->conns)) {
@@ -353,8 +373,11 @@ void conns_peer_self(struct core *core, struct peer *peer, uint64_t now_ns)
 
 		conn_give_peer(conn, NULL);
 		conn->held = NULL;
-		if (!held || conn->key.passive) {
+		if (!held) {
 			await_other_end(core, now_ns);
+			catch_up_here(core, conn, now_ns);
+		} else if (conn->key.passive) {
+			end_moved(core, conn, peer);
 		} else if (!conn_offer(core, NULL, held->conn_request, now_ns, &refusal)) {
 			core->counters.connects_refused++;
 			conn_notify(core, conn, &refusal);

@@ -119,6 +119,47 @@ START_LOOP_TEST(is_told_that_it_is_established, 4)
 }
 END_TEST
 
+/* A daemon with this configuration knows itself by another name than other hosts. */
+static struct config *config_inside(void)
+{
+	struct config *config = config_new();
+
+	free(config->host);
+	config->host = strdup("inside");
+	config->listen_address = strdup("0.0.0.0");
+	return config;
+}
+
+/* The passive end did not know yet that the connection was established. Its process knows the host
+ * by a name that the daemon must dial to recognize. Bits of _i: the active end resumes first, the
+ * active process knows the host by that name, too. */
+START_LOOP_TEST(established_under_another_name, 4)
+{
+	struct config *config = config_inside();
+	struct ends ends = { .world = world_create(1), .host = "outside" };
+
+	world_add_host(ends.world, ends.host, config);
+	ends.active = conns_process(ends.world, 0, UID, 11);
+	ends.passive = conns_process(ends.world, 0, UID, 22);
+	offer(ends.passive, "echo", 1, false);
+	establish(ends.active, ends.passive, 1, "", "echo");
+	restart(&ends, 0, true);
+	come_back(ends.active);
+	come_back(ends.passive);
+	for (int i = 0; i < 2; i++) {
+		if (i == _i % 2)
+			resume(ends.passive, 1, true, passive_qpn(1), ends.host, false);
+		else
+			resume(ends.active, 1, false, qpn_of(1), _i & 2 ? ends.host : "", true);
+	}
+	world_run(ends.world, WORLD_S);
+	expect_about(ends.passive, CTL__ENVELOPE__BODY_CONN_READY, 1);
+	check_goes_on(&ends, 1);
+	ends_free(&ends);
+	config_free(config);
+}
+END_TEST
+
 /* Bits of _i: the passive host's daemon, the active one's, crashed, processes come back after the
  * daemons have found each other. */
 START_RANGE_TEST(on_two_hosts, 1, 16)
@@ -287,6 +328,44 @@ START_LOOP_TEST(service_comes_back_too_late, 2)
 	expect_end(ends.active, 2, EACCES, "only for processes of the user");
 	ck_assert_uint_eq(world_core(ends.world, ends.passive_host)->deferred, 0);
 	ends_free(&ends);
+}
+END_TEST
+
+/* The address of a requesting host later leads to the daemon itself: that host was behind NAT, or
+ * the address has moved. The request ends, since its active end is not here. Row 0: a deferred
+ * request; row 1: a request whose reply has not been received. */
+START_LOOP_TEST(address_of_requester_leads_here, 2)
+{
+	struct config *config = config_inside();
+	struct ends ends = { .world = world_create(1) };
+
+	/* This name is the address of host 1. Dialled by host 0, it leads to host 0. */
+	world_add_host(ends.world, "10.0.0.2", config);
+	world_add_host(ends.world, "b", NULL);
+	ends.passive = conns_process(ends.world, 0, UID, 22);
+	ends.active = conns_process(ends.world, 1, UID, 11);
+	restart(&ends, 0, true);
+	come_back(ends.passive);
+	if (_i)
+		offer(ends.passive, "echo", 1, false);
+	request(ends.active, 1, "10.0.0.1", "echo");
+	world_run(ends.world, 10 * WORLD_MS);
+	if (_i) {
+		expect_about(ends.passive, CTL__ENVELOPE__BODY_CONN_REQUEST, 1);
+		reply(ends.passive, 1, 5);
+	}
+	ck_assert_uint_eq(conns_of(ends.world, 0), 1);
+	world_kill_daemon(ends.world, 1);
+	world_run(ends.world, WORLD_S);
+	ck_assert_uint_eq(conns_of(ends.world, 0), 0);
+	ck_assert_uint_eq(world_core(ends.world, 0)->deferred, 0);
+	if (_i)
+		expect_end(ends.passive, 1, ECONNRESET,
+			"its address 10.0.0.2:7476 leads to this host now");
+	world_run(ends.world, 20 * WORLD_S);
+	expect_nothing(ends.passive);
+	world_destroy(ends.world);
+	config_free(config);
 }
 END_TEST
 
