@@ -482,6 +482,8 @@ void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost 
 		if (ret_cost->path[i].large > 0)
 			ret_cost->path[i].waits++;
 	}
+	/* The bytes so far are as sent. Each element counts at its full size, and twice: encoded,
+	 * and decoded. A reduction is part of decoding. */
 	if (plan_is_encoded(job))
-		ret_cost->reduced *= 2 / shrunk; /* encoding and decoding */
+		ret_cost->reduced *= 2 / shrunk;
 }

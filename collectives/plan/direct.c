@@ -155,6 +155,7 @@ static void make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 
+	/* Alltoallv: the segment must be the same on all ranks, as in pairwise.c. */
 	b->plan->segment = plan_segment(
 		job, shape_has_pieces(job->coll) ? job->segment_bytes : job->count);
 	switch (job->coll) {

@@ -141,8 +141,8 @@ static void make(struct plan_builder *b)
 {
 	const struct plan_job *job = b->job;
 
-	/* The counts of other ranks are unknown, so segments must not depend on this rank's
-	 * counts. */
+	/* Alltoallv: a rank does not know the counts of the others, and all ranks must choose the
+	 * same segment. So it depends on a number that all have: the bytes, taken as elements. */
 	b->plan->segment = plan_segment(
 		job, shape_has_pieces(job->coll) ? job->segment_bytes : job->count);
 	if (job->coll == FRL_REDUCE_SCATTER)

@@ -165,7 +165,7 @@ struct plan_cost {
 	double volume;   /* bytes of these messages */
 };
 
-/* Computes the cost of an algorithm that supports the job. Undefined for other algorithms. */
+/* Computes the cost of an algorithm that supports the job, otherwise zeros. */
 void plan_cost(enum frl_algo algo, const struct plan_job *job, struct plan_cost *ret_cost);
 
 #endif

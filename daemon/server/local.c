@@ -148,7 +148,8 @@ static enum local_result lock_place(struct local *local, char *error, size_t siz
 				strerror(errno));
 			return LOCAL_FAILED;
 		}
-		/* A daemon that is ending holds the lock until it has cleaned up. */
+		/* A daemon that is ending holds the lock until it has cleaned up. systemd's socket
+		 * accepts connections even while no daemon serves it. */
 		if ((!local->activated && is_served(local->path)) || clock_now_ns() > until_ns) {
 			snprintf(error, size, "another ferruled serves %s already", local->path);
 			return LOCAL_BUSY;

@@ -256,7 +256,7 @@ static int start(struct raw_port *port, const struct nic_config *config)
 	if (rc)
 		return rc;
 	verbs_protect_from_fork();
-	rc = verbs_context_open(port->wanted.device, &port->context);
+	rc = verbs_context_find(port->wanted.device, &port->context);
 	if (!rc)
 		rc = look_at(port, config);
 	if (!rc)

@@ -326,9 +326,10 @@ void verbs_read_pci(const char *path, char ret_pci[16]);
 
 /* Finds and opens the requested port, and chooses its main address. */
 int verbs_port_find(const struct verbs_open *wanted, struct verbs_port *ret_port);
-/* Opens the named device, with any capabilities, for another driver. The context is separate, and
- * ibv_close_device() closes it. Returns -ENODEV (no such device), -EPERM, or as verbs_fail(). */
-int verbs_context_open(const char *name, struct ibv_context **ret_context);
+/* Finds and opens the named device, with any capabilities, for another driver. The context is
+ * separate, and ibv_close_device() closes it. Returns -ENODEV (no such device), -EPERM, or as
+ * verbs_fail(). */
+int verbs_context_find(const char *name, struct ibv_context **ret_context);
 
 /* device.c: keeps the pages of registered memory in place when the process forks. Call before the
  * first registration. */

@@ -352,7 +352,7 @@ int verbs_port_find(const struct verbs_open *asked, struct verbs_port *ret_port)
 	return rc;
 }
 
-int verbs_context_open(const char *name, struct ibv_context **ret_context)
+int verbs_context_find(const char *name, struct ibv_context **ret_context)
 {
 	struct wanted wanted = { 0 };
 	struct ibv_device **list = NULL, **at;

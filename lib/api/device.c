@@ -139,7 +139,7 @@ static int open_port(const struct frl_device_config *wanted, struct publication 
 		rc = apply_lease(publication, &config, &open);
 	if (rc)
 		return rc;
-	/* One setting may apply to devices of the local fabric and to others. */
+	/* FRL_PATH_MTU may be meant for the local fabric: others then use their default (0). */
 	if (config.port && config.path_mtu > WIRE_IBTA_MTU)
 		config.path_mtu = 0;
 	rc = verbs_is_port(config.port) ? open_verbs(&config, ret_device)

@@ -11,10 +11,11 @@
 
 enum { KNOWN = 64, WHY = 400 };
 
-/* Hosts that were found, by the address of their daemon, which does not change. */
+/* Hosts found so far ("": this host), by the address of their daemon. A daemon's host does not
+ * change. */
 static struct {
 	pthread_mutex_t lock;
-	unsigned n;
+	unsigned n; /* hosts ever added; the newest KNOWN are in the list */
 	struct {
 		char address[FRL_PLACE_SIZE];
 		char host[FRL_HOST_MAX + 1];

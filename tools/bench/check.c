@@ -133,8 +133,8 @@ static int list_regions(
 }
 
 /*
- * Finds the next elements from `done` on that are contiguous in the table. Returns their number and
- * sets their position.
+ * Finds the next elements, after `done` ones, that are contiguous in the table of values
+ * (bench_values_of()). Returns their number and sets their position in the table.
  */
 static size_t next_run(const struct bench_segment *segment, size_t done, size_t *ret_place)
 {
@@ -233,8 +233,8 @@ static void print_wrong_element(struct bench *b, const struct look *look, size_t
 }
 
 /*
- * Compares `n` elements that are contiguous in the table from `place` on. Returns the number of
- * wrong ones.
+ * Compares `n` elements with the table of values (bench_values_of()) from `place` on. `done` is the
+ * number of elements of the segment before them. Returns the number of wrong ones.
  */
 static uint64_t count_run(struct bench *b, const struct look *look,
 	const struct bench_segment *segment, size_t done, size_t n, size_t place)

@@ -253,6 +253,7 @@ void ports_open(struct core *core, struct session *session, uint64_t seq,
 	}
 	if (session->uid != 0 && !has_room(core, session, seq, message->fabric, wanted))
 		return;
+	/* fabric_find(): NULL for the local fabric or an unknown one. No lease to wait for. */
 	if (wanted || !relearns || !fabric_find(core, message->fabric)) {
 		open_port(core, session, seq, message->port, message->fabric, wanted, now_ns);
 		return;

@@ -360,7 +360,7 @@ void retained_place(struct engine *e, struct engine_qp *qp, struct transfer *tra
 	retained_end(e, transfer->dst, transfer->length);
 	if (!can_be_kept(qp, transfer, p))
 		return;
-	entry = table->free;
+	entry = table->free; /* never NULL: see RETAINED_ENTRIES */
 	table->free = entry->next;
 	*entry = (struct retained){
 		.keep = p->keep,
@@ -381,6 +381,7 @@ void retained_place(struct engine *e, struct engine_qp *qp, struct transfer *tra
 	list_init(&entry->node);
 	list_add_tail(&table->kinds[entry->kind], &entry->node);
 	table->n_all++;
+	/* Too many frames or slabs: the oldest moves to a buffer. take_buffer() limits buffers. */
 	if (++table->n[entry->kind] > table->max[entry->kind])
 		move(e, container_of(table->kinds[entry->kind].next, struct retained, node));
 }
