@@ -159,7 +159,8 @@ void local_rx_free(struct port *base, const struct port_frame frames[], uint16_t
 		const struct packet_buffer *buffer = frames[i - 1].handle;
 		struct ring_link *ring = port->links[frames[i - 1].link].ring;
 
-		/* All frames of a burst are freed at once, or kept; only those without a rest are. */
+		/* Frames are kept one by one, or freed as a burst. Those with a rest are not
+		 * kept. */
 		if (buffer->has_rest && ring)
 			ring_release(&ring->rx);
 		packet_pool_put(&port->pool, frames[i - 1].handle);

@@ -5,8 +5,9 @@
  * `next`, does not overlap the data that the consumer has not taken: [taken, at), modulo the ring.
  * The producer therefore never catches up with the consumer, and at == taken means an empty ring.
  * The consumer reads the word (acquire), copies, and updates `taken` (release) when it has taken a
- * quarter of the ring since the last update, and uses nothing of it any more. When all was taken, the producer (acquire) thus finds
- * at least three quarters free. That is room for the longest frame at any position.
+ * quarter of the ring since the last update, and uses nothing of it any more. When all was taken
+ * and released, the producer (acquire) thus finds at least three quarters free. That is room for
+ * the longest frame at any position.
  *
  * Sleeping: the consumer sets `asleep` and then checks the word. The producer publishes the word
  * and then checks `asleep`. Both use a full fence in between, so at least one sees the other's

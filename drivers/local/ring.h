@@ -91,8 +91,8 @@ void ring_rx_init(struct ring_rx *rx, struct ring_way *way, uint32_t bytes);
  */
 int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, uint32_t rest_len,
 	uint8_t **ret_rest);
-/* Call before ring_show() if all but the header may stay in the ring while the consumer uses it. The
- * header has RING_STEM bytes or more. */
+/* Call before ring_show() if all but the header may stay in the ring while the consumer uses it.
+ * The header has RING_STEM bytes or more. */
 void ring_part(struct ring_tx *tx, uint32_t header_len);
 /* Publishes the frame to the consumer. */
 void ring_show(struct ring_tx *tx);
@@ -117,7 +117,8 @@ int ring_look(struct ring_rx *rx, uint32_t max);
 void ring_take(struct ring_rx *rx, uint8_t *frame);
 /*
  * The same, but leaves the rest of a parted frame in the ring. Returns its address, and the length
- * of the header, which is copied. Returns NULL if the frame is not parted; all of it is copied then.
+ * of the header, which is copied. Returns NULL if the frame is not parted; all of it is copied
+ * then.
  * The rest is in use until ring_release(). The producer may change it meanwhile.
  */
 const uint8_t *ring_take_header(struct ring_rx *rx, uint8_t *frame, uint32_t *ret_header_len);
