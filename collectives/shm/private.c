@@ -2,7 +2,7 @@
 /*
  * Private memory of other ranks, such as that of malloc(): the kernel copies it on request
  * (lib/base/process/peer_memory.h). That takes one copy less than a ring, and a system call for
- * each block. All ranks of a communicator do so, or none.
+ * each block. All ranks of a communicator do so if FRL_READ_PRIVATE is 1 for all, or none.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,6 +54,8 @@ void shm_private_end(struct shm *shm, uint32_t unable)
 	if (!shm->no_private[0])
 		snprintf(shm->no_private, sizeof(shm->no_private),
 			"rank %u cannot or may not; its log has the reason", unable);
+	if (!shm->comm->config.reads_private)
+		return;
 	frl_log(FRL_LOG_INFO,
 		"collectives copy private memory, for example from malloc(), through shared rings: "
 		"%s",

@@ -183,19 +183,18 @@ void doctor_private_memory(struct doctor *doctor)
 
 	root_number(doctor, &scope, "/proc/sys/kernel/yama/ptrace_scope");
 	if (scope > 1)
-		doctor_say(doctor, DOCTOR_WARN, "private-memory",
+		doctor_say(doctor, DOCTOR_SKIP, "private-memory",
 			"sysctl kernel.yama.ptrace_scope=1",
 			"processes of a user may not read each other's memory "
-			"(kernel.yama.ptrace_scope is %lld): collectives copy private memory "
-			"once more",
+			"(kernel.yama.ptrace_scope is %lld): FRL_READ_PRIVATE=1 has no effect",
 			scope);
 	else if (!doctor->root[0] && try_private_memory())
-		doctor_say(doctor, DOCTOR_WARN, "private-memory",
+		doctor_say(doctor, DOCTOR_SKIP, "private-memory",
 			"allow process_vm_readv in the container's seccomp profile",
-			"%s: collectives copy private memory once more", frl_last_error());
+			"%s: FRL_READ_PRIVATE=1 has no effect", frl_last_error());
 	else
 		doctor_say(doctor, DOCTOR_OK, "private-memory", NULL,
-			"processes of a user may read each other's memory%s",
+			"processes of a user may read each other's memory (FRL_READ_PRIVATE=1)%s",
 			scope ? ": ranks allow it with PR_SET_PTRACER" : "");
 }
 

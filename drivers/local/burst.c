@@ -159,8 +159,7 @@ void local_rx_free(struct port *base, const struct port_frame frames[], uint16_t
 		const struct packet_buffer *buffer = frames[i - 1].handle;
 		struct ring_link *ring = port->links[frames[i - 1].link].ring;
 
-		/* Frames are kept one by one, or freed as a burst. Those with a rest are not
-		 * kept. */
+		/* A frame with a rest is never kept, so the whole burst is freed by now. */
 		if (buffer->has_rest && ring)
 			ring_release(&ring->rx);
 		packet_pool_put(&port->pool, frames[i - 1].handle);

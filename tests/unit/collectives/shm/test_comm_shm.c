@@ -153,7 +153,7 @@ static const struct {
 	{ FRL_REDUCE_SCATTER, 3, 100000, "each rank reduces its block\n" },
 	{ FRL_BROADCAST, 3, 100000, "block by block\n" },
 	{ FRL_ALLTOALL, 3, 100000, "block by block\n" },
-	{ FRL_BROADCAST, 3, 100000, "(malloc()): read in place by the others (FRL_READ_PRIVATE)" },
+	{ FRL_BROADCAST, 3, 100000, "(malloc()): through shared rings: rank " },
 	{ FRL_GATHER, 3, 100, "in one exchange\n" },
 	/* Too long for one exchange: by packets. */
 	{ FRL_GATHER, 3, 100000, "thresholds: eager 4064 bytes" },

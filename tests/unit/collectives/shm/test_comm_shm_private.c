@@ -67,11 +67,36 @@ static void sum(struct rank *rank, size_t count, bool is_shared)
 
 /* ---- which memory is read */
 
+static int exchange_all(void *ctx, const void *mine, size_t bytes, void *ret_all)
+{
+	const struct rank *rank = ctx;
+
+	return rank->bootstrap.allgather(rank->bootstrap.ctx, mine, bytes, ret_all);
+}
+
+/* Sets up shared memory again, as with FRL_READ_PRIVATE. */
+static void set_up(struct rank *rank, bool reads_private, const struct shm_gather *how)
+{
+	const struct shm_gather honest = { .all = exchange_all, .ctx = rank };
+
+	expect(rank, frl_barrier(rank->comm) == 0);
+	shm_destroy(rank->comm->shm);
+	rank->comm->shm = NULL;
+	rank->comm->config.reads_private = reads_private;
+	expect(rank, shm_create(rank->comm, how ? how : &honest) == 0);
+	if (!rank->comm->shm)
+		abort();
+}
+
 static void run_kinds(struct rank *rank)
 {
 	int other = (rank->number + 1) % rank->ranks;
 
-	expect(rank, rank->comm->shm && rank->comm->shm->scratch);
+	/* Off by default. */
+	sum(rank, COUNT, false);
+	expect(rank, !has_read_private(rank, other));
+	set_up(rank, true, NULL);
+	expect(rank, rank->comm->shm->scratch && !shm_no_private(rank->comm));
 	sum(rank, COUNT, false);
 	expect(rank, has_read_private(rank, other));
 	sum(rank, SHM_PRIVATE_FROM / sizeof(int32_t) - 1, false);
@@ -135,12 +160,7 @@ static void run_told(struct rank *rank)
 	const struct shm_gather how = { .all = gather, .ctx = &teller };
 	const char *why;
 
-	expect(rank, frl_barrier(rank->comm) == 0);
-	shm_destroy(rank->comm->shm);
-	rank->comm->shm = NULL;
-	expect(rank, shm_create(rank->comm, &how) == 0);
-	if (!expect(rank, rank->comm->shm != NULL))
-		return;
+	set_up(rank, true, &how);
 	expect(rank, (rank->comm->shm->scratch != NULL) == (teller.told == HONEST));
 	why = rank->comm->shm->no_private;
 	if (teller.told == OTHER_ADDRESS && rank->number == 0)
@@ -166,16 +186,7 @@ END_TEST
 /* FRL_READ_PRIVATE=0 of one rank counts for all. */
 static void run_forbidden(struct rank *rank)
 {
-	struct teller teller = { .rank = rank };
-	const struct shm_gather how = { .all = gather, .ctx = &teller };
-
-	expect(rank, frl_barrier(rank->comm) == 0);
-	shm_destroy(rank->comm->shm);
-	rank->comm->shm = NULL;
-	rank->comm->config.reads_private = rank->number != 1;
-	expect(rank, shm_create(rank->comm, &how) == 0);
-	if (!expect(rank, rank->comm->shm != NULL))
-		return;
+	set_up(rank, rank->number != 1, NULL);
 	expect(rank, !rank->comm->shm->scratch);
 	expect(rank,
 		strstr(rank->comm->shm->no_private,
@@ -206,6 +217,7 @@ static void run_gone(struct rank *rank)
 	struct frl_request *request;
 
 	ck_assert_ptr_ne(memory, MAP_FAILED);
+	set_up(rank, true, NULL);
 	expect(rank, frl_barrier(rank->comm) == 0);
 	if (rank->number == 1) {
 		/* The other rank has not come, so this one only publishes its buffer. */
