@@ -73,19 +73,10 @@ static const char *way_in_shm(const struct frl_comm *comm, const struct operatio
 static void explain_shm(
 	const struct frl_comm *comm, const struct operation *operation, struct explanation *e)
 {
-	const char *why = shm_no_private(comm);
-
 	advance(e,
 		snprintf(e->at, e->room,
 			"in memory that the ranks of this machine share (FRL_SHM), %s\n",
 			way_in_shm(comm, operation)));
-	if (shm_is_long(comm, operation))
-		advance(e,
-			why ? snprintf(e->at, e->room,
-				      "private memory (malloc()): through shared rings: %s\n", why)
-			    : snprintf(e->at, e->room,
-				      "private memory (malloc()): read in place by the others "
-				      "(FRL_READ_PRIVATE)\n"));
 	advance(e, thresholds_of_shm(e->at, e->room));
 }
 

@@ -12,7 +12,6 @@
 struct collective_config {
 	uint32_t segment_bytes;   /* longest message; the same on all ranks */
 	bool uses_shm;            /* if all ranks can */
-	bool reads_private;       /* FRL_READ_PRIVATE; if all ranks can */
 	const char *algos;        /* FRL_ALGO; the same on all ranks */
 	const char *tuner_costs;  /* FRL_TUNER_COSTS, or "" */
 	const char *tuner_folder; /* where measured costs are stored; "": nowhere */

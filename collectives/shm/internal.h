@@ -25,15 +25,13 @@ struct shm_operation {
 	uint32_t sources;   /* ranks whose elements this rank takes, including its own */
 	uint32_t elsewhere; /* ranks whose memory it reads in place */
 	struct {
-		const uint8_t *send, *out;          /* NULL: in its rings, its slot, or private */
-		uint64_t private_send, private_out; /* addresses in its process; 0: none */
+		const uint8_t *send, *out; /* NULL: in its rings, or in its slot */
 		uint32_t taken;
 	} peer[SHM_RANKS_MAX];
 	/* Only for long operations. */
 	bool reduces;             /* this rank's part is reduced from the inputs of all */
 	bool takes_parts;         /* takes parts of the others' inputs, instead of their results */
 	bool rings_in, rings_out; /* others read this rank's buffers through its rings */
-	bool reads_private;       /* some inputs are private memory of other ranks */
 	bool is_flat;             /* each rank reduces the whole vector: flat.c */
 	uint32_t keeping;         /* ranks whose whole input can be read until the end */
 	uint32_t nontemporal;     /* ranks that support non-temporal stores for this operation */
@@ -53,10 +51,7 @@ struct shm_seen {
 	struct shm_location location;
 };
 
-enum {
-	SHM_SEEN = 64,
-	SHM_WHY = 256, /* bytes of a reason */
-};
+enum { SHM_SEEN = 64 };
 
 struct shm {
 	struct frl_comm *comm;
@@ -69,10 +64,6 @@ struct shm {
 	struct run *waiting, **waiting_end; /* not published yet */
 	struct run *idle;
 	uint32_t n_idle;
-	/* Ranks read private memory of each other, here through `scratch`: one block, page aligned,
-	 * and one page more. NULL: they cannot or may not, for the reason in `no_private`. */
-	uint8_t *scratch;
-	char no_private[SHM_WHY];
 	uint64_t history;      /* hash of all operations */
 	uint32_t work;         /* done since other transports were polled */
 	uint32_t missed_waits; /* consecutive waits in which nothing arrived */
@@ -123,19 +114,6 @@ int shm_short_match(struct shm *shm, struct shm_operation *operation, uint32_t r
 void shm_short_help(struct shm *shm, const struct shm_operation *operation);
 /* Computes the result, when all awaited slots have been seen. */
 void shm_short_take(struct shm *shm, const struct shm_operation *operation);
-
-/* ---- private.c: memory of other ranks that is not shared */
-
-/* Finds out whether this rank can and may read private memory of all others, which have sent their
- * records, and prepares for it. */
-bool shm_private_begin(struct shm *shm);
-/* Undoes that: rank `unable` cannot or may not. Logs the reason. */
-void shm_private_end(struct shm *shm, uint32_t unable);
-/* Copies memory of rank `rank`. Returns 0 or the communicator's error. */
-int shm_private_read(struct shm *shm, uint32_t rank, uint64_t at, void *dst, size_t bytes);
-/* The same, to memory of this file: at most SHM_BLOCK bytes, valid until the next call. */
-int shm_private_fetch(
-	struct shm *shm, uint32_t rank, uint64_t at, size_t bytes, const uint8_t **ret_bytes);
 
 /* ---- long operations */
 
@@ -232,8 +210,7 @@ bool shm_flat_make(struct shm *shm, struct shm_operation *operation);
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
 /* Handles the slot of rank `rank`. Returns 0 or the communicator's error. */
 int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t rank);
-/* Does some rounds, when all slots have been seen. Returns their number, or the communicator's
- * error. */
+/* Does some rounds, when all slots have been seen. Returns their number. */
 int shm_long_step(struct shm *shm, struct shm_operation *operation);
 /* Returns whether this rank has finished reading, and writing to its rings. */
 bool shm_long_is_done(const struct shm_operation *operation);

@@ -2,14 +2,11 @@
 /*
  * Long operations in shared memory, in rounds of one block of each part. In a round a rank
  *
- *	stages   a block of its input for each other rank in its rings, if they cannot read it
- *	         themselves;
+ *	stages   a block of its input for each other rank in its rings, if they cannot read it in
+ *	         place;
  *	makes    a block of its part: reduces it from all inputs, or copies it to its ring if others
- *	         cannot read it themselves;
+ *	         cannot read it in place;
  *	takes    a block of the result or of the input of each other rank.
- *
- * Others read a rank's buffer themselves if it is in exported memory, which they map, or if it is
- * long private memory (private.c).
  *
  * A rank proceeds as far as it can, without waiting for the end of a round. A block of a ring is
  * reused when all readers have finished with its previous content. Allreduce works differently
@@ -25,13 +22,6 @@
 enum {
 	ROUNDS_ONCE = 8,
 	PIECE = 8 << 10, /* bytes: fits the first-level cache while several inputs are added */
-};
-
-/* Where a block of another rank can be read: mapped, or in its private memory. Neither: it is not
- * ready. */
-struct source {
-	const uint8_t *mapped;
-	uint64_t private_at;
 };
 
 /* ---- buffers */
@@ -94,7 +84,7 @@ static uint32_t count_rounds(const struct shm *shm, const struct shm_operation *
 	return (uint32_t)((longest + most - 1) / most);
 }
 
-/* Counters start at the end for inputs and outputs that others read themselves. */
+/* Counters start at the end for inputs and outputs that are read in place. */
 static void begin_progress(struct shm *shm, struct shm_operation *operation)
 {
 	shm_publish_staged(shm, operation, operation->rings_in ? 0 : operation->rounds);
@@ -120,19 +110,6 @@ static bool is_at_destination(const struct shm *shm, const struct shm_operation 
 	return run->bytes[PLAN_SEND] > 0 && run->bytes[PLAN_RECV] > 0 &&
 		shm_at(operation, PLAN_SEND, sent_part(shm, run, shm->me).first) ==
 		shm_at(operation, PLAN_RECV, taken_part(shm, run, shm->me).first);
-}
-
-/* Describes a buffer to others. Returns false if it must go through the rings. */
-static bool describe(
-	struct shm *shm, const void *addr, size_t bytes, struct shm_location *ret_location)
-{
-	if (shm_export(shm->page, addr, bytes, ret_location))
-		return true;
-	*ret_location = (struct shm_location){ 0 };
-	if (!shm->scratch || bytes < SHM_PRIVATE_FROM)
-		return false;
-	ret_location->private_at = (uint64_t)(uintptr_t)addr;
-	return true;
 }
 
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
@@ -162,11 +139,12 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	if (operation->overwrites)
 		operation->rings_in = true;
 	else if (operation->reduces || operation->takes_parts)
-		operation->rings_in = !describe(
-			shm, run->base[PLAN_SEND], run->bytes[PLAN_SEND], &slot->send);
+		operation->rings_in = !shm_export(
+			shm->page, run->base[PLAN_SEND], run->bytes[PLAN_SEND], &slot->send);
 	if (has_out(shm, run))
-		operation->rings_out = !describe(shm, run->base[out], run->bytes[out], &slot->out);
-	if (slot->send.export.id && run->base[PLAN_SEND] != run->base[PLAN_RECV]) {
+		operation->rings_out = !shm_export(
+			shm->page, run->base[out], run->bytes[out], &slot->out);
+	if (!operation->rings_in && run->base[PLAN_SEND] != run->base[PLAN_RECV]) {
 		slot->keeps_send = true;
 		operation->keeping = mine;
 	}
@@ -189,14 +167,7 @@ int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t ra
 		err = shm_find(peer, &slot->out, out_bytes, &operation->peer[rank].out);
 	if (err)
 		return comm_fail_reading(shm->comm, (int)rank, err);
-	if (shm->scratch) {
-		operation->peer[rank].private_send = slot->send.private_at;
-		operation->peer[rank].private_out = slot->out.private_at;
-	}
-	if (operation->peer[rank].private_send)
-		operation->reads_private = true;
-	if (operation->peer[rank].send || operation->peer[rank].out || slot->send.private_at ||
-		slot->out.private_at)
+	if (operation->peer[rank].send || operation->peer[rank].out)
 		operation->elsewhere |= shm_bit(rank);
 	if (slot->keeps_send && operation->peer[rank].send)
 		operation->keeping |= shm_bit(rank);
@@ -251,37 +222,27 @@ static bool has_inputs(const struct shm *shm, const struct shm_operation *operat
 {
 	for (uint32_t rank = 0; rank < shm->ranks; rank++)
 		if (rank != shm->me && !operation->peer[rank].send &&
-			!operation->peer[rank].private_send &&
 			SHM_ROUNDS_OF(shm, operation, rank, staged) <= operation->made)
 			return false;
 	return true;
 }
 
-/* Gets the block from `first` on of `rank`'s input for this rank's part. Private memory is copied,
- * and that copy is valid until the next call. Returns 0 or the communicator's error. */
-static int get_sent(struct shm *shm, const struct shm_operation *operation, uint32_t rank,
-	struct shm_span block, const uint8_t **ret_block)
+/* Returns where `rank` provides a block of this rank's part. */
+static const uint8_t *sent_by(const struct shm *shm, const struct shm_operation *operation,
+	uint32_t rank, size_t first, uint32_t round)
 {
-	uint64_t private_send = operation->peer[rank].private_send;
 	const uint8_t *send = operation->peer[rank].send;
-	size_t offset = block.first * operation->elem_size;
 
-	if (private_send)
-		return shm_private_fetch(shm, rank, private_send + offset,
-			block.count * operation->elem_size, ret_block);
-	*ret_block = send ? send + offset : shm_ring_of(shm, rank, shm->me, operation->made);
-	return 0;
+	return send ? send + first * operation->elem_size : shm_ring_of(shm, rank, shm->me, round);
 }
 
-/* Begins with this rank's own input, which may be overwritten by the result. Returns 0 or the
- * communicator's error. */
-static int reduce_block(
+/* Begins with this rank's own input, which may be overwritten by the result. */
+static void reduce_block(
 	struct shm *shm, struct shm_operation *operation, struct shm_span from, uint8_t *target)
 {
-	bool is_whole = shm->ranks == 2 || operation->reads_private;
 	const struct run *run = operation->run;
 	uint32_t size = operation->elem_size;
-	size_t piece = is_whole ? from.count : PIECE / size;
+	size_t piece = shm->ranks == 2 ? from.count : PIECE / size;
 
 	for (size_t done = 0; done < from.count; done += piece) {
 		size_t count = from.count - done < piece ? from.count - done : piece;
@@ -290,23 +251,20 @@ static int reduce_block(
 
 		for (uint32_t i = 1; i < shm->ranks; i++) {
 			uint32_t rank = (shm->me + i) % shm->ranks;
-			const uint8_t *in;
-			int err = get_sent(shm, operation, rank, from, &in);
+			const uint8_t *in = sent_by(
+				shm, operation, rank, from.first, operation->made);
 
-			if (err)
-				return err;
 			frl_reduce_local(to, sum, in + done * size, count, run->dtype, run->op);
 			sum = to;
 		}
 		if (run->scaled == FRL_AVG)
 			run_scale(run, to, to, count);
 	}
-	return 0;
 }
 
-/* Makes a block of this rank's part, and copies it to the ring if others cannot read it
- * themselves. Returns 1, 0 if it is not possible yet, or the communicator's error. */
-static int make(struct shm *shm, struct shm_operation *operation)
+/* Makes a block of this rank's part, and copies it to the ring if others cannot read it in
+ * place. */
+static bool make(struct shm *shm, struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 	uint32_t round = operation->made;
@@ -314,25 +272,21 @@ static int make(struct shm *shm, struct shm_operation *operation)
 
 	if (round == operation->rounds || (operation->reduces && !has_inputs(shm, operation)) ||
 		(operation->rings_out && !has_room(shm, operation, true, round)))
-		return 0;
-	if (operation->reduces) {
-		int err = reduce_block(shm, operation,
+		return false;
+	if (operation->reduces)
+		reduce_block(shm, operation,
 			shm_block_of(operation, sent_part(shm, run, shm->me), round),
 			shm_at(operation, PLAN_RECV, to.first));
-
-		if (err)
-			return err;
-	}
 	if (operation->rings_out)
 		copy_bulk(shm->page->rings + shm_ring_at(shm->ranks, round),
 			shm_at(operation, out_buffer(run), to.first),
 			to.count * operation->elem_size);
 	shm_publish_made(shm, operation, round + 1);
-	return 1;
+	return true;
 }
 
-/* Returns the next block to take from `rank`. */
-static struct source offered_by(
+/* Returns the next block to take from `rank`, or NULL if it is not ready. */
+static const uint8_t *offered_by(
 	const struct shm *shm, const struct shm_operation *operation, uint32_t rank, uint32_t round)
 {
 	const struct run *run = operation->run;
@@ -340,70 +294,55 @@ static struct source offered_by(
 	struct shm_span part = takes_parts ? sent_part(shm, run, shm->me)
 					   : made_part(shm, run, rank);
 	size_t first = shm_block_of(operation, part, round).first;
-	size_t offset = first * operation->elem_size;
 	const uint8_t *there = takes_parts ? operation->peer[rank].send : operation->peer[rank].out;
-	uint64_t private_at = takes_parts ? operation->peer[rank].private_send
-					  : operation->peer[rank].private_out;
 
 	if (rank == shm->me)
-		return (struct source){ .mapped = shm_at(operation, PLAN_SEND, first) };
-	/* Inputs are ready from the beginning, if they do not go through a ring. */
-	if ((!takes_parts && SHM_ROUNDS_OF(shm, operation, rank, made) <= round) ||
-		(takes_parts && !there && !private_at &&
-			SHM_ROUNDS_OF(shm, operation, rank, staged) <= round))
-		return (struct source){ 0 };
-	if (private_at)
-		return (struct source){ .private_at = private_at + offset };
-	if (there)
-		return (struct source){ .mapped = there + offset };
-	return (struct source){ .mapped = shm_ring_of(
-					shm, rank, takes_parts ? shm->me : shm->ranks, round) };
+		return shm_at(operation, PLAN_SEND, first);
+	if (takes_parts && there)
+		return there + first * operation->elem_size;
+	if (takes_parts)
+		return SHM_ROUNDS_OF(shm, operation, rank, staged) > round
+			? shm_ring_of(shm, rank, shm->me, round)
+			: NULL;
+	if (SHM_ROUNDS_OF(shm, operation, rank, made) <= round)
+		return NULL;
+	return there ? there + first * operation->elem_size
+		     : shm_ring_of(shm, rank, shm->ranks, round);
 }
 
-/* Returns 1, 0 if it is not possible yet, or the communicator's error. */
-static int take_from(struct shm *shm, struct shm_operation *operation, uint32_t rank)
+static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t rank)
 {
 	uint32_t round = operation->peer[rank].taken;
 	struct shm_span to = shm_block_of(operation, taken_part(shm, operation->run, rank), round);
-	uint8_t *target = shm_at(operation, PLAN_RECV, to.first);
-	size_t bytes = to.count * operation->elem_size;
-	struct source from;
-	int err = 0;
+	const uint8_t *from;
 
 	if (round == operation->rounds || (operation->overwrites && operation->staged <= round))
-		return 0;
+		return false;
 	from = offered_by(shm, operation, rank, round);
-	if (from.private_at)
-		err = shm_private_read(shm, rank, from.private_at, target, bytes);
-	else if (!from.mapped)
-		return 0;
-	else if (operation->run->bytes[PLAN_RECV] < SHM_STREAM_BYTES)
-		copy_bulk(target, from.mapped, bytes);
+	if (!from)
+		return false;
+	if (operation->run->bytes[PLAN_RECV] < SHM_STREAM_BYTES)
+		copy_bulk(shm_at(operation, PLAN_RECV, to.first), from,
+			to.count * operation->elem_size);
 	else
-		copy_nontemporal(target, from.mapped, bytes);
-	if (err)
-		return err;
+		copy_nontemporal(shm_at(operation, PLAN_RECV, to.first), from,
+			to.count * operation->elem_size);
 	operation->peer[rank].taken++;
-	return 1;
+	return true;
 }
 
-/* Ranks start with the next rank, so that not all read from the same one. Returns as
- * take_from(). */
-static int take(struct shm *shm, struct shm_operation *operation)
+/* Ranks start with the next rank, so that not all read from the same one. */
+static bool take(struct shm *shm, struct shm_operation *operation)
 {
 	uint32_t least = operation->rounds;
 	bool has_moved = false;
 
 	for (uint32_t i = 1; i <= shm->ranks; i++) {
 		uint32_t rank = (shm->me + i) % shm->ranks;
-		int taken;
 
 		if (!(operation->sources & shm_bit(rank)))
 			continue;
-		taken = take_from(shm, operation, rank);
-		if (taken < 0)
-			return taken;
-		has_moved = taken || has_moved;
+		has_moved = take_from(shm, operation, rank) || has_moved;
 		if (operation->peer[rank].taken < least)
 			least = operation->peer[rank].taken;
 	}
@@ -422,32 +361,24 @@ bool shm_long_is_done(const struct shm_operation *operation)
 	return true;
 }
 
-/* Does at most one block of each kind. Returns 1, 0 if nothing is possible, or the communicator's
- * error. */
-static int do_some(struct shm *shm, struct shm_operation *operation)
+/* Does at most one block of each kind. */
+static bool do_some(struct shm *shm, struct shm_operation *operation)
 {
 	bool has_moved;
-	int made, taken;
 
 	if (operation->is_flat)
 		return shm_flat_make(shm, operation);
 	has_moved = stage(shm, operation);
-	made = make(shm, operation);
-	if (made < 0)
-		return made;
-	taken = take(shm, operation);
-	return taken < 0 ? taken : has_moved || made || taken;
+	has_moved = make(shm, operation) || has_moved;
+	return take(shm, operation) || has_moved;
 }
 
 int shm_long_step(struct shm *shm, struct shm_operation *operation)
 {
-	int n = 0, moved;
+	int n = 0;
 
-	while (n < ROUNDS_ONCE && (moved = do_some(shm, operation)) != 0) {
-		if (moved < 0)
-			return moved;
+	while (n < ROUNDS_ONCE && do_some(shm, operation))
 		n++;
-	}
 	operation->run->request->moves += (uint32_t)n;
 	return n;
 }

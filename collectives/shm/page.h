@@ -15,7 +15,6 @@
 
 #include "collectives/communicator/run.h"
 #include "collectives/plan/thresholds.h"
-#include "lib/base/process/peer_memory.h"
 
 enum {
 	SHM_SLOTS = 8, /* operations under way, at most */
@@ -34,12 +33,10 @@ struct shm_export {
 	uint32_t zero;
 };
 
-/* The location of a buffer: in exported memory, or private. Neither: the data comes through a
- * ring. */
+/* The location of a buffer. */
 struct shm_location {
-	struct shm_export export; /* id 0: it is not in exported memory */
-	uint64_t offset;          /* there */
-	uint64_t private_at;      /* its address in the owner's process; 0: not private */
+	struct shm_export export; /* id 0: the data comes through a ring */
+	uint64_t offset;
 };
 
 /* The place in which a rank provides its input of a short operation. */
@@ -139,7 +136,6 @@ struct shm_peer {
 	uint64_t finished; /* last seen value */
 	uint64_t exports_changed;
 	uint64_t uses;
-	struct peer_memory memory; /* its private memory, if struct shm says that ranks read it */
 	struct shm_mapping mappings[SHM_MAPPINGS];
 };
 

@@ -14,21 +14,14 @@
 #include "lib/base/memory/memfd.h"
 #include "lib/base/memory/share.h"
 
-#define SHM_MAGIC UINT64_C(0x364d48534c5246) /* "FRLSHM6" */
+#define SHM_MAGIC UINT64_C(0x354d48534c5246) /* "FRLSHM5" */
 
 /* Exchanged between the ranks. They are on one machine, so numbers are in host order. */
 struct page_record {
 	int32_t pid;
 	uint32_t is_willing;
 	uint64_t secret;
-	uint64_t secret_at; /* its address in that process */
 	struct shm_export page;
-};
-
-/* Exchanged when all have the records. */
-struct abilities {
-	uint8_t has_mapped;    /* the pages of all ranks */
-	uint8_t reads_private; /* memory of all ranks */
 };
 
 /* ---- setting up */
@@ -64,9 +57,6 @@ static void make_record(struct shm *shm, struct page_record *record)
 	}
 	shm->page->magic = SHM_MAGIC;
 	shm->page->secret = record->secret;
-	record->secret_at = (uint64_t)(uintptr_t)&shm->page->secret;
-	if (shm->comm->config.reads_private)
-		peer_memory_allow();
 	record->page = location.export;
 	record->is_willing = true;
 }
@@ -85,9 +75,6 @@ static int map_page(struct shm *shm, uint32_t rank, const struct page_record *re
 	peer->pid = record->pid;
 	peer->page = (const struct shm_page *)(const void *)addr;
 	peer->page_size = record->page.size;
-	peer->memory = (struct peer_memory){
-		.pid = record->pid, .secret_at = record->secret_at, .secret = record->secret
-	};
 	if (peer->page->magic != SHM_MAGIC || peer->page->secret != record->secret)
 		return frl_fail(-EPROTO, "its page has another identifier");
 	return 0;
@@ -112,14 +99,12 @@ static bool map_pages(struct shm *shm, const struct page_record *records)
 	return is_done;
 }
 
-/* Two exchanges: the locations of the pages, and what ranks can do with them. */
+/* Two exchanges: the locations of the pages, and whether all ranks have mapped them. */
 static int exchange(struct shm *shm, const struct shm_gather *gather, struct page_record *records,
-	struct abilities *abilities, bool *ret_is_done)
+	uint8_t *are_done, bool *ret_is_done)
 {
-	struct abilities own = { 0 };
 	struct page_record mine;
-	bool is_done, reads_private;
-	uint32_t unable = shm->me;
+	uint8_t is_done;
 	int err;
 
 	make_record(shm, &mine);
@@ -127,39 +112,28 @@ static int exchange(struct shm *shm, const struct shm_gather *gather, struct pag
 	if (err)
 		return err;
 	is_done = map_pages(shm, records);
-	reads_private = is_done && shm_private_begin(shm);
-	own = (struct abilities){ .has_mapped = is_done, .reads_private = reads_private };
-	err = gather->all(gather->ctx, &own, sizeof(own), abilities);
-	if (err)
-		return err;
-	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
-		is_done = is_done && abilities[rank].has_mapped;
-		if (!reads_private || abilities[rank].reads_private)
-			continue;
-		reads_private = false;
-		unable = rank;
-	}
-	if (is_done && !reads_private)
-		shm_private_end(shm, unable);
+	err = gather->all(gather->ctx, &is_done, sizeof(is_done), are_done);
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		is_done = is_done && are_done[rank];
 	*ret_is_done = is_done;
-	return 0;
+	return err;
 }
 
 /* Takes part in the exchanges of other communicators without a page. */
 static int decline(const struct shm_gather *gather)
 {
 	const struct page_record none = { 0 };
-	const struct abilities no = { 0 };
+	const uint8_t is_done = false;
 	int err = gather->all(gather->ctx, &none, sizeof(none), NULL);
 
-	return err ? err : gather->all(gather->ctx, &no, sizeof(no), NULL);
+	return err ? err : gather->all(gather->ctx, &is_done, sizeof(is_done), NULL);
 }
 
 int shm_create(struct frl_comm *comm, const struct shm_gather *gather)
 {
 	uint32_t ranks = comm ? (uint32_t)comm->ranks : 0;
 	struct page_record *records;
-	struct abilities *abilities;
+	uint8_t *are_done;
 	struct shm *shm;
 	bool is_done = false;
 	int err;
@@ -168,18 +142,18 @@ int shm_create(struct frl_comm *comm, const struct shm_gather *gather)
 		return gather->is_for_others ? decline(gather) : 0;
 	shm = calloc(1, sizeof(*shm) + ranks * sizeof(shm->peers[0]));
 	records = calloc(ranks, sizeof(*records));
-	abilities = calloc(ranks, sizeof(*abilities));
-	if (shm && records && abilities) {
+	are_done = calloc(ranks, sizeof(*are_done));
+	if (shm && records && are_done) {
 		shm->comm = comm;
 		shm->me = (uint32_t)comm->rank;
 		shm->ranks = ranks;
 		shm->waiting_end = &shm->waiting;
-		err = exchange(shm, gather, records, abilities, &is_done);
+		err = exchange(shm, gather, records, are_done, &is_done);
 	} else {
 		err = frl_fail(-ENOMEM, "no memory for %u ranks", ranks);
 	}
 	free(records);
-	free(abilities);
+	free(are_done);
 	if (is_done && !err)
 		comm->shm = shm;
 	else
@@ -203,7 +177,6 @@ void shm_destroy(struct shm *shm)
 		shm_unmap(&shm->peers[rank]);
 	if (shm->page)
 		share_free(shm->page);
-	free(shm->scratch);
 	free(shm);
 }
 

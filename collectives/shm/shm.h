@@ -55,9 +55,6 @@ bool shm_is_long(const struct frl_comm *comm, const struct operation *operation)
  * allow it. */
 bool shm_may_be_flat(const struct frl_comm *comm, const struct operation *operation);
 
-/* Returns why ranks do not read each other's private memory, or NULL if they do. */
-const char *shm_no_private(const struct frl_comm *comm);
-
 /* Returns a run for such an operation; -ENOMEM. run_put() frees it. */
 int shm_get_run(struct frl_comm *comm, bool is_long, struct run **ret_run);
 /* Also for a run that failed in the middle. */

@@ -60,8 +60,6 @@ void doctor_add_fabric(struct doctor *doctor, const char *line);
 void doctor_hugepages(struct doctor *doctor);
 void doctor_limits(struct doctor *doctor);
 void doctor_rights(struct doctor *doctor);
-/* Checks that processes of one user may read each other's private memory. */
-void doctor_private_memory(struct doctor *doctor);
 void doctor_infiniband(struct doctor *doctor);
 void doctor_runtime_dir(struct doctor *doctor, const char *folder, uint32_t uid);
 

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The host: memory, permissions, drivers. */
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/ctl/doctor.h"
-#include "lib/base/error.h"
-#include "lib/base/process/peer_memory.h"
 
 enum {
 	NAMES = 16,
@@ -147,55 +143,6 @@ void doctor_limits(struct doctor *doctor)
 			"only %" PRIu64
 			" files may be open: each connection on this machine takes some",
 			value);
-}
-
-/* Reads a word of a child. Returns 0, or a negative errno with the error text of the thread. */
-static int try_private_memory(void)
-{
-	static const uint64_t secret = UINT64_C(0x66657272756c65);
-	struct peer_memory peer = { .secret = secret, .secret_at = (uint64_t)(uintptr_t)&secret };
-	int ends[2], err;
-
-	if (pipe(ends))
-		return frl_fail(-errno, "pipe: %s", strerror(errno));
-	peer.pid = (int32_t)fork();
-	if (peer.pid == 0) {
-		char byte;
-
-		/* Until the parent has closed its end. */
-		close(ends[1]);
-		_exit(read(ends[0], &byte, 1) != 0);
-	}
-	close(ends[0]);
-	if (peer.pid < 0)
-		err = frl_fail(-errno, "fork: %s", strerror(errno));
-	else
-		err = peer_memory_check(&peer);
-	close(ends[1]);
-	if (peer.pid > 0)
-		waitpid(peer.pid, NULL, 0);
-	return err;
-}
-
-void doctor_private_memory(struct doctor *doctor)
-{
-	long long scope = 0;
-
-	root_number(doctor, &scope, "/proc/sys/kernel/yama/ptrace_scope");
-	if (scope > 1)
-		doctor_say(doctor, DOCTOR_SKIP, "private-memory",
-			"sysctl kernel.yama.ptrace_scope=1",
-			"processes of a user may not read each other's memory "
-			"(kernel.yama.ptrace_scope is %lld): FRL_READ_PRIVATE=1 has no effect",
-			scope);
-	else if (!doctor->root[0] && try_private_memory())
-		doctor_say(doctor, DOCTOR_SKIP, "private-memory",
-			"allow process_vm_readv in the container's seccomp profile",
-			"%s: FRL_READ_PRIVATE=1 has no effect", frl_last_error());
-	else
-		doctor_say(doctor, DOCTOR_OK, "private-memory", NULL,
-			"processes of a user may read each other's memory (FRL_READ_PRIVATE=1)%s",
-			scope ? ": ranks allow it with PR_SET_PTRACER" : "");
 }
 
 /* ---- devices */

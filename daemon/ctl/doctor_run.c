@@ -191,7 +191,6 @@ int command_doctor(const struct ctl_options *options)
 	doctor_iommu(&doctor);
 	doctor_hugepages(&doctor);
 	doctor_limits(&doctor);
-	doctor_private_memory(&doctor);
 	doctor_infiniband(&doctor);
 	if (!options->root[0])
 		ask_driver(&doctor);

@@ -20,7 +20,7 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* Bytes of payload from which it stays in the ring until the receiver has placed it. */
-enum { PARTED_LEAST = 1024 };
+enum { SPLIT_LEAST = 1024 };
 
 static const uint8_t vlan_ethertype[2] = { 0x81, 0x00 };
 
@@ -86,9 +86,9 @@ static uint16_t rx_ring(
 
 		if (unlikely(!buffer))
 			break;
-		rest = ring_take_header(rx, buffer->bytes, &header_len);
+		rest = ring_take_split(rx, buffer->bytes, &header_len);
 		buffer->len = rest ? header_len : (uint32_t)len;
-		buffer->has_rest = rest;
+		buffer->payload_in_ring = rest;
 		*frame = (struct port_frame){
 			.data = buffer->bytes,
 			.len = buffer->len,
@@ -159,8 +159,9 @@ void local_rx_free(struct port *base, const struct port_frame frames[], uint16_t
 		const struct packet_buffer *buffer = frames[i - 1].handle;
 		struct ring_link *ring = port->links[frames[i - 1].link].ring;
 
-		/* A frame with a rest is never kept, so the whole burst is freed by now. */
-		if (buffer->has_rest && ring)
+		/* Frames with payload elsewhere are not kept (keep() in fragments.c copies it), so
+		 * the whole burst is freed by now. */
+		if (buffer->payload_in_ring && ring)
 			ring_release(&ring->rx);
 		packet_pool_put(&port->pool, frames[i - 1].handle);
 	}
@@ -242,12 +243,12 @@ static void put_rest(const struct port_packet *packet, uint8_t *to)
 	memcpy(to, packet->trailer, packet->trailer_len);
 }
 
-/* The receiver then uses long payload in the ring, without a copy into a packet buffer. */
-static bool may_part(const struct port_packet *packet)
+/* The receiver then uses the payload in the ring, without a copy into a packet buffer. Payload
+ * outside a frame has no pad and no ICRC. */
+static bool may_split(const struct port_packet *packet)
 {
 	return packet->n_pieces && !packet->trailer_len && packet->header_len >= RING_STEM &&
-		packet->header_len <= IN_PLACE_HEADER &&
-		packet_len(packet) - packet->header_len >= PARTED_LEAST;
+		packet_len(packet) - packet->header_len >= SPLIT_LEAST;
 }
 
 /* Writes the packet's parts into the ring. Returns as ring_begin() does. */
@@ -266,8 +267,8 @@ static int put(struct local_port *port, struct burst_link *link, const struct po
 			packet_len(packet) - packet->header_len, &rest);
 		if (!err)
 			put_rest(packet, rest);
-		if (!err && may_part(packet))
-			ring_part(tx, packet->header_len);
+		if (!err && may_split(packet))
+			ring_split(tx, packet->header_len);
 	}
 	if (!err)
 		ring_show(tx);

@@ -35,7 +35,7 @@ static bool rx_take(struct port *base, struct port_frame *ret_frame)
 
 	if (!buffer)
 		return false;
-	buffer->has_rest = false;
+	buffer->payload_in_ring = false;
 	*ret_frame = (struct port_frame){ .data = buffer->bytes, .handle = buffer };
 	return true;
 }

@@ -13,8 +13,8 @@
 
 struct packet_buffer {
 	uint8_t *bytes;
-	uint32_t len;  /* length of the received frame */
-	bool has_rest; /* the frame's payload is in the ring: see ring_take_header() */
+	uint32_t len;         /* length of the received frame */
+	bool payload_in_ring; /* the frame's payload is in the ring: see ring_take_split() */
 };
 
 struct packet_pool {

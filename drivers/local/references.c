@@ -139,7 +139,7 @@ bool in_place_intact(struct port *base, const struct port_frame *frame)
 	struct reference reference;
 
 	/* Payload in a ring is the sender's copy. */
-	if (!frame->payload || buffer->has_rest)
+	if (!frame->payload || buffer->payload_in_ring)
 		return true;
 	if (!in_place || !in_place->peer_epochs)
 		return false;

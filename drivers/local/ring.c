@@ -29,8 +29,8 @@ enum {
 	THERE = 1 << 16,     /* set in every word of a record */
 	SHORTENED = 1 << 17, /* the beginning equals that of an earlier frame */
 	KEPT = 1 << 18,      /* this frame's beginning is stored for later frames */
-	HEADER_SHIFT = 19, /* bits from here on: length of a parted frame's header; 0: not parted */
-	REPORT_SHARE = 4,  /* `taken` is updated when this part of the ring was taken */
+	HEADER_SHIFT = 19,   /* bits from here on: length of a split frame's header; 0: not split */
+	REPORT_SHARE = 4,    /* `taken` is updated when this part of the ring was taken */
 };
 
 static_assert(RING_SMALL_BYTES * 3 / 4 >= 2 * (RING_MAX_FRAME + 1) + 2 * RING_LINE,
@@ -124,7 +124,7 @@ int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, u
 	return 0;
 }
 
-void ring_part(struct ring_tx *tx, uint32_t header_len)
+void ring_split(struct ring_tx *tx, uint32_t header_len)
 {
 	tx->word |= header_len << HEADER_SHIFT;
 }
@@ -208,7 +208,7 @@ static void copy_record(uint8_t *to, const uint8_t *from, uint32_t len)
 
 static void report(struct ring_rx *rx)
 {
-	if (rx->holds || rx->unreported < rx->bytes / REPORT_SHARE)
+	if (rx->has_rests_in_use || rx->unreported < rx->bytes / REPORT_SHARE)
 		return;
 	rx->unreported = 0;
 	atomic_store_explicit(&rx->way->taken, rx->at, memory_order_release);
@@ -243,7 +243,7 @@ void ring_take(struct ring_rx *rx, uint8_t *frame)
 	report(rx);
 }
 
-const uint8_t *ring_take_header(struct ring_rx *rx, uint8_t *frame, uint32_t *ret_header_len)
+const uint8_t *ring_take_split(struct ring_rx *rx, uint8_t *frame, uint32_t *ret_header_len)
 {
 	uint32_t header = rx->word >> HEADER_SHIFT;
 
@@ -252,17 +252,17 @@ const uint8_t *ring_take_header(struct ring_rx *rx, uint8_t *frame, uint32_t *re
 		ring_take(rx, frame);
 		return NULL;
 	}
-	rx->holds = true;
+	rx->has_rests_in_use = true;
 	return take(rx, frame, header);
 }
 
 void ring_release(struct ring_rx *rx)
 {
-	rx->holds = false;
+	rx->has_rests_in_use = false;
 	report(rx);
 }
 
 bool ring_must_release(const struct ring_rx *rx)
 {
-	return rx->holds && rx->unreported >= rx->bytes / REPORT_SHARE;
+	return rx->has_rests_in_use && rx->unreported >= rx->bytes / REPORT_SHARE;
 }

@@ -16,7 +16,8 @@
  * producer checks that word after it has published. So at least one of them sees the other's store.
  *
  * Neither end trusts data from the other: each value is read once into private memory and
- * validated. Invalid data ends in -EPROTO.
+ * validated. Invalid data ends in -EPROTO. Only payload may be used in the ring, where the peer can
+ * spoil what it sends itself.
  */
 #ifndef FERRULE_DRIVERS_LOCAL_RING_H
 #define FERRULE_DRIVERS_LOCAL_RING_H
@@ -72,9 +73,9 @@ struct ring_rx {
 	struct ring_way *way;
 	uint32_t bytes;
 	uint32_t at;
-	uint32_t word;       /* word of the next record, as read */
-	uint32_t unreported; /* bytes taken since the last update of `taken` */
-	bool holds;          /* some of these are still in use: see ring_take_header() */
+	uint32_t word;         /* word of the next record, as read */
+	uint32_t unreported;   /* bytes taken since the last update of `taken` */
+	bool has_rests_in_use; /* some of these are still in use: see ring_take_split() */
 	struct ring_stem stems[RING_STEMS];
 };
 
@@ -93,7 +94,7 @@ int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, u
 	uint8_t **ret_rest);
 /* Call before ring_show() if all but the header may stay in the ring while the consumer uses it.
  * The header has RING_STEM bytes or more. */
-void ring_part(struct ring_tx *tx, uint32_t header_len);
+void ring_split(struct ring_tx *tx, uint32_t header_len);
 /* Publishes the frame to the consumer. */
 void ring_show(struct ring_tx *tx);
 /* Call after publishing, before the producer does anything else. Returns true if the consumer must
@@ -116,12 +117,12 @@ int ring_look(struct ring_rx *rx, uint32_t max);
  * up to RING_SHORT bytes, writes up to RING_LINE - 1 bytes beyond the frame. */
 void ring_take(struct ring_rx *rx, uint8_t *frame);
 /*
- * The same, but leaves the rest of a parted frame in the ring. Returns its address, and the length
- * of the header, which is copied. Returns NULL if the frame is not parted; all of it is copied
+ * The same, but leaves the rest of a split frame in the ring. Returns its address, and the length
+ * of the header, which is copied. Returns NULL if the frame is not split; all of it is copied
  * then.
  * The rest is in use until ring_release(). The producer may change it meanwhile.
  */
-const uint8_t *ring_take_header(struct ring_rx *rx, uint8_t *frame, uint32_t *ret_header_len);
+const uint8_t *ring_take_split(struct ring_rx *rx, uint8_t *frame, uint32_t *ret_header_len);
 /* Ends the use of all rests. */
 void ring_release(struct ring_rx *rx);
 /* Returns true if rests take so much of the ring that no more frames should be taken before

@@ -206,7 +206,6 @@ static const char *const harmless[] = {
 	"FRL_PROGRESS",
 	"FRL_RANK",
 	"FRL_RANKS",
-	"FRL_READ_PRIVATE",
 	"FRL_SEGMENT_KB",
 	"FRL_SHM",
 	"FRL_TRAFFIC_CLASS",

@@ -17,8 +17,6 @@
 	X(path_mtu, "FRL_PATH_MTU", 0, 0, 16384, "largest path MTU to use, bytes; 0: what fits")   \
 	X(in_place, "FRL_IN_PLACE", 1, 0, 1,                                                       \
 		"let peers on this machine read shared payload in place")                          \
-	X(read_private, "FRL_READ_PRIVATE", 0, 0, 1,                                               \
-		"let processes of this user read other memory of this one, too")                   \
 	X(shm, "FRL_SHM", 1, 0, 1,                                                                 \
 		"collectives of ranks on one machine go by memory that they share")                \
 	X(control_lost_s, "FRL_CONTROL_LOST_S", 15, 1, 3600,                                       \

@@ -19,7 +19,7 @@ static const struct {
 	{ thresholds_of_shm,
 		"thresholds: ranks 16, short 32720 bytes, in-place 1024 bytes, block 65536 bytes, "
 		"whole-ranks 4, whole 65536 bytes, whole-of-2 8388608 bytes, "
-		"non-temporal 4194304 bytes, private 262144 bytes\n" },
+		"non-temporal 4194304 bytes\n" },
 };
 
 START_LOOP_TEST(text_names_all, ROWS(texts))
@@ -46,7 +46,6 @@ START_TEST(values_fit_each_other)
 	 * them. */
 	ck_assert_int_le(SHM_STREAM_BYTES, SHM_WHOLE_BYTES_OF_TWO);
 	ck_assert_int_le(SHM_WHOLE_RANKS, SHM_RANKS_MAX);
-	ck_assert_int_gt(SHM_PRIVATE_FROM, SHM_INLINE);
 	/* A segment is a large message. */
 	ck_assert_int_lt(EAGER_BYTES, SEGMENT_LEAST);
 	ck_assert_int_lt(RINGS_BOTH_WAYS, HOSTS_PIECES_FROM);

@@ -227,27 +227,6 @@ START_LOOP_TEST(hugepages_of_ports, ROWS(hugepage_rows))
 }
 END_TEST
 
-static const struct {
-	const char *scope; /* NULL: a kernel without Yama */
-	enum doctor_status status;
-	const char *text;
-} private_rows[] = {
-	{ NULL, DOCTOR_OK, "may read each other's memory" },
-	{ "0", DOCTOR_OK, "may read each other's memory" },
-	{ "1", DOCTOR_OK, "ranks allow it with PR_SET_PTRACER" },
-	{ "2", DOCTOR_SKIP, "ptrace_scope is 2" },
-	{ "3", DOCTOR_SKIP, "ptrace_scope is 3" },
-};
-
-START_LOOP_TEST(private_memory, ROWS(private_rows))
-{
-	if (private_rows[_i].scope)
-		put("/proc/sys/kernel/yama/ptrace_scope", private_rows[_i].scope);
-	doctor_private_memory(&doctor);
-	check_found(private_rows[_i].status, "private-memory", private_rows[_i].text);
-}
-END_TEST
-
 #define LIMITS(memlock, files)                                                                 \
 	"Limit                     Soft Limit           Hard Limit           Units     \n"     \
 	"Max cpu time              unlimited            unlimited            seconds   \n"     \

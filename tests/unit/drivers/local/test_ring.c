@@ -94,7 +94,7 @@ END_TEST
 
 /* ---- frames whose rest stays in the ring */
 
-static int send_parted(uint32_t header_len, uint32_t len)
+static int send_split(uint32_t header_len, uint32_t len)
 {
 	uint8_t *rest;
 	int err = ring_begin(&tx, sent, header_len, len - header_len, &rest);
@@ -102,14 +102,14 @@ static int send_parted(uint32_t header_len, uint32_t len)
 	if (err)
 		return err;
 	memcpy(rest, sent + header_len, len - header_len);
-	ring_part(&tx, header_len);
+	ring_split(&tx, header_len);
 	ring_show(&tx);
 	return 0;
 }
 
 /* Headers of several lengths, with and without a stored beginning. Nothing behind the header is
  * copied. */
-START_LOOP_TEST(parted, 2)
+START_LOOP_TEST(split, 2)
 {
 	static const uint32_t headers[] = { RING_STEM, RING_STEM + 1, 54, LINE_FRAME, 86, 127 };
 	uint32_t header_len;
@@ -120,10 +120,10 @@ START_LOOP_TEST(parted, 2)
 		const uint8_t *rest;
 
 		fill(sent, len, n, n / 7 % 2);
-		ck_assert_int_eq(send_parted(header, len), 0);
+		ck_assert_int_eq(send_split(header, len), 0);
 		ck_assert_int_eq(ring_look(&rx, MAX), (int)len);
 		memset(got, 0xee, len);
-		rest = ring_take_header(&rx, got, &header_len);
+		rest = ring_take_split(&rx, got, &header_len);
 		ck_assert_ptr_nonnull(rest);
 		ck_assert_uint_eq(header_len, header);
 		ck_assert_mem_eq(got, sent, header);
@@ -133,7 +133,7 @@ START_LOOP_TEST(parted, 2)
 		/* Others are copied whole. */
 		ck_assert_int_eq(send_frame(header, len), 0);
 		ck_assert_int_eq(ring_look(&rx, MAX), (int)len);
-		ck_assert_ptr_null(ring_take_header(&rx, got, &header_len));
+		ck_assert_ptr_null(ring_take_split(&rx, got, &header_len));
 		ck_assert_mem_eq(got, sent, len);
 	}
 }
@@ -149,9 +149,9 @@ START_LOOP_TEST(rests_in_use, 2)
 	ring_choose(_i ? RING_SMALL_BYTES : RING_BYTES);
 	fill(sent, MAX, 1, 0);
 	memcpy(copy, sent, MAX);
-	ck_assert_int_eq(send_parted(54, MAX), 0);
+	ck_assert_int_eq(send_split(54, MAX), 0);
 	ck_assert_int_eq(ring_look(&rx, MAX), MAX);
-	first = ring_take_header(&rx, got, &header_len);
+	first = ring_take_split(&rx, got, &header_len);
 	/* Until the ring is full although all of it was taken. */
 	fill(sent, MAX, 2, 0);
 	while (send_frame(54, MAX) == 0) {
@@ -175,7 +175,7 @@ START_LOOP_TEST(bad_header, ROWS(bad_headers))
 {
 	fill(sent, 200, 1, 0);
 	ck_assert_int_eq(ring_begin(&tx, sent, 100, 100, &(uint8_t *){ NULL }), 0);
-	ring_part(&tx, bad_headers[_i]);
+	ring_split(&tx, bad_headers[_i]);
 	ring_show(&tx);
 	ck_assert_int_eq(ring_look(&rx, MAX), -EPROTO);
 }
