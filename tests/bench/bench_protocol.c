@@ -4,7 +4,7 @@
  * exchange batches of packets, and each stage is measured separately. Prints nanoseconds per packet
  * (the median of many batches) and instructions. A child runs one batch step by step to count
  * these, because virtual machines often have no counters. --counts: only WRITEs of 4 KiB, and times
- * of few batches.
+ * of few batches. --icrc KERNEL: computes the ICRC with this one of lib/wire/icrc_kernels.h.
  *
  *	requester	posts and qp_output(), acknowledgements or responses through qp_input() and
  *			qp_placed()
@@ -14,6 +14,7 @@
  *	place		payload copied to its destination
  *	icrc		the ICRC of the payload alone; encode and decode include it
  */
+#include <elf.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +30,7 @@
 #include "lib/base/clock.h"
 #include "lib/protocol/qp.h"
 #include "lib/wire/icrc.h"
+#include "lib/wire/icrc_kernels.h"
 #include "tests/fixtures/qp_steps.h"
 
 enum {
@@ -326,9 +329,17 @@ static double median(enum stage stage, uint32_t n)
 }
 
 /* Returns the child's position, which a repeated string instruction does not change. */
-static long position(pid_t child)
+static uint64_t position(pid_t child)
 {
-	return ptrace(PTRACE_PEEKUSER, child, offsetof(struct user_regs_struct, rip), NULL);
+	struct user_regs_struct regs = { 0 };
+	struct iovec where = { &regs, sizeof(regs) };
+
+	ptrace(PTRACE_GETREGSET, child, NT_PRSTATUS, &where);
+#if defined(__x86_64__)
+	return regs.rip;
+#else
+	return regs.pc;
+#endif
 }
 
 /* Runs a batch in a child, one instruction at a time. Returns false if that is not allowed. */
@@ -337,7 +348,7 @@ static bool count_instructions(
 {
 	uint64_t unused[STAGES];
 	pid_t child = fork();
-	long at, before = 0;
+	uint64_t at, before = 0;
 	int status;
 
 	if (child < 0)
@@ -379,18 +390,47 @@ static void run(const char *name, enum frl_wr_opcode opcode, uint32_t size, uint
 	fflush(stdout);
 }
 
+/* Selects the kernel of this name. Returns false, after a message, if that is not possible. */
+static bool use_icrc(const char *name)
+{
+	const struct icrc_kernel *const *kernel = icrc_all_kernels;
+
+	while (*kernel && strcmp((*kernel)->name, name) != 0)
+		kernel++;
+	if (!*kernel || !(*kernel)->supported()) {
+		fprintf(stderr, "bench_protocol: %s ICRC kernel '%s'; these are there:",
+			*kernel ? "this processor does not support" : "there is no", name);
+		for (kernel = icrc_all_kernels; *kernel; kernel++)
+			fprintf(stderr, " %s", (*kernel)->supported() ? (*kernel)->name : "");
+		fprintf(stderr, "\n");
+		return false;
+	}
+	icrc_use(*kernel);
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	const struct frl_ip a = { { [10] = 0xff, [11] = 0xff, 10, 0, 0, 1 } };
 	const struct frl_ip b = { { [10] = 0xff, [11] = 0xff, 10, 0, 0, 2 } };
-	bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
-	bool only_counts = argc > 1 && strcmp(argv[1], "--counts") == 0;
-	uint32_t n = quick ? BATCHES_QUICK : only_counts ? BATCHES_COUNTS : BATCHES;
+	bool quick = false, only_counts = false;
+	uint32_t n;
 
-	if (argc > 1 && !quick && !only_counts) {
-		fprintf(stderr, "usage: bench_protocol [--quick|--counts]\n");
-		return 2;
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--quick") == 0) {
+			quick = true;
+		} else if (strcmp(argv[i], "--counts") == 0) {
+			only_counts = true;
+		} else if (strcmp(argv[i], "--icrc") == 0 && i + 1 < argc) {
+			if (!use_icrc(argv[++i]))
+				return 2;
+		} else {
+			fprintf(stderr,
+				"usage: bench_protocol [--quick|--counts] [--icrc KERNEL]\n");
+			return 2;
+		}
 	}
+	n = quick ? BATCHES_QUICK : only_counts ? BATCHES_COUNTS : BATCHES;
 	costs = malloc(n * sizeof(*costs));
 	current = mmap(
 		NULL, sizeof(*current), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -4,13 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "lib/base/random.h"
 #include "lib/wire/icrc.h"
 #include "lib/wire/icrc_kernels.h"
 #include "lib/wire/packet.h"
 #include "tests/fixtures/program.h"
+#include "tests/unit/wire/icrc_check.h"
 
 /* From the IP header to the ICRC. */
 static const struct {
@@ -69,21 +68,7 @@ START_LOOP_TEST(recorded, N_ROWS)
 }
 END_TEST
 
-/* Bits that routers may change: not seen. All others: seen. */
-static uint8_t masked_bits(const uint8_t *packet, size_t at)
-{
-	bool ipv4 = packet[0] >> 4 == 4;
-	size_t udp = ipv4 ? IPV4_LEN : IPV6_LEN;
-
-	if (at == udp + 6 || at == udp + 7 || at == udp + UDP_LEN + 4)
-		return 0xff;
-	if (ipv4)
-		return at == 1 || at == 8 || at == 10 || at == 11 ? 0xff : 0;
-	if (at == 0)
-		return 0x0f;
-	return (at >= 1 && at <= 3) || at == 7 ? 0xff : 0;
-}
-
+/* Changes of masked bits do not change the CRC; all others do. */
 START_LOOP_TEST(every_bit, N_ROWS)
 {
 	uint8_t packet[MAX_PACKET] = { 0 };
@@ -93,7 +78,7 @@ START_LOOP_TEST(every_bit, N_ROWS)
 	for (size_t bit = 0; bit < (len - ICRC_LEN) * 8; bit++) {
 		size_t at = bit / 8;
 		uint8_t flip = (uint8_t)(1 << bit % 8);
-		bool masked = masked_bits(packet, at) & flip;
+		bool masked = icrc_masked_bits(packet, at) & flip;
 		bool same;
 
 		if (at == 0 && flip >= 0x10)
@@ -125,19 +110,6 @@ START_LOOP_TEST(pieces_of_any_size, N_ROWS)
 }
 END_TEST
 
-/* As an independent implementation would: bit by bit, over what is masked beforehand. */
-static uint32_t slow_crc(const uint8_t *data, size_t len)
-{
-	uint32_t crc = UINT32_MAX;
-
-	for (size_t i = 0; i < len; i++) {
-		crc ^= data[i];
-		for (int bit = 0; bit < 8; bit++)
-			crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
-	}
-	return ~crc;
-}
-
 /* Options or extension headers, of any length, between the IP header and UDP. */
 START_LOOP_TEST(long_ip_header, N_ROWS)
 {
@@ -159,112 +131,55 @@ START_LOOP_TEST(long_ip_header, N_ROWS)
 		crc = icrc_packet(l3, ipv4, ip_len + options, total);
 		memset(with_options, 0xff, 8);
 		for (size_t at = 0; at < ip_len; at++)
-			l3[at] |= masked_bits(packet, at);
+			l3[at] |= icrc_masked_bits(packet, at);
 		for (size_t at = ip_len; at < len; at++)
-			l3[at + options] |= masked_bits(packet, at);
-		ck_assert_uint_eq(crc, slow_crc(with_options, 8 + total));
+			l3[at + options] |= icrc_masked_bits(packet, at);
+		ck_assert_uint_eq(crc, slow_crc(0, with_options, 8 + total));
 	}
 }
 END_TEST
 
-typedef uint32_t whole_fn(const uint8_t *l3, size_t headers_len, const void *payload, size_t len);
-typedef uint32_t update_fn(uint32_t crc, const void *data, size_t len);
-
-enum { PAGE = 4096, MAX_PAYLOAD = 5 * PAGE };
-
-/* `len` bytes of noise that nothing but themselves can be read of: before them, or behind them, is
- * memory that is not there. */
-static uint8_t *fenced(struct random_state *random, size_t len, bool before)
+/* Each kernel that the processor supports. */
+START_TEST(kernels)
 {
-	size_t room = (len + PAGE - 1) / PAGE * PAGE;
-	uint8_t *map = mmap(NULL, room + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uint8_t *bytes = map + PAGE + (before ? 0 : room - len);
-
-	ck_assert(map != MAP_FAILED);
-	ck_assert(room == 0 || mprotect(map + PAGE, room, PROT_READ | PROT_WRITE) == 0);
-	for (size_t i = 0; i < len; i++)
-		bytes[i] = (uint8_t)random_u64(random);
-	return bytes;
-}
-
-static void unfence(uint8_t *bytes, size_t len, bool before)
-{
-	size_t room = (len + PAGE - 1) / PAGE * PAGE;
-
-	munmap(bytes - PAGE - (before ? 0 : room - len), room + 2 * PAGE);
-}
-
-static uint32_t slow_whole(
-	const uint8_t *l3, size_t headers_len, const uint8_t *payload, size_t len)
-{
-	static uint8_t all[8 + WIRE_MAX_HEADERS + MAX_PAYLOAD];
-
-	memset(all, 0xff, 8);
-	for (size_t at = 0; at < headers_len; at++)
-		all[8 + at] = l3[at] | masked_bits(l3, at);
-	memcpy(all + 8 + headers_len, payload, len);
-	return slow_crc(all, 8 + headers_len + len);
-}
-
-static void check_whole(
-	whole_fn *whole, struct random_state *random, size_t headers_len, size_t len, bool ipv4)
-{
-	bool before = random_u64(random) & 1;
-	uint8_t *l3 = fenced(random, headers_len, before);
-	uint8_t *payload = fenced(random, len, !before);
-
-	l3[0] = (uint8_t)((ipv4 ? 0x40 : 0x60) | (l3[0] & 0x0f));
-	ck_assert_msg(
-		whole(l3, headers_len, payload, len) == slow_whole(l3, headers_len, payload, len),
-		"IPv%d, %zu bytes of headers, %zu of payload", ipv4 ? 4 : 6, headers_len, len);
-	unfence(l3, headers_len, before);
-	unfence(payload, len, !before);
-}
-
-static void check_kernels(whole_fn *whole, update_fn *update)
-{
-	struct random_state random;
-
-	random_seed(&random, 7);
-	for (size_t len = 0; len <= 1100; len++)
-		check_whole(whole, &random, 40 + random_u64(&random) % 73, len, true);
-	for (size_t headers_len = 40; headers_len <= WIRE_MAX_HEADERS; headers_len++)
-		for (int i = 0; i < 4; i++)
-			check_whole(whole, &random, headers_len,
-				i == 0 ? WIRE_IBTA_MTU : random_u64(&random) % MAX_PAYLOAD,
-				i % 2 == 0 || headers_len < 60);
-	for (size_t len = 0; len <= 1100; len++) {
-		size_t start = random_u64(&random) % 64;
-		uint8_t *bytes = fenced(&random, start + len, false);
-		uint32_t begun = slow_crc(bytes, start);
-
-		ck_assert_msg(update(begun, bytes + start, len) == slow_crc(bytes, start + len),
-			"%zu bytes behind %zu", len, start);
-		unfence(bytes, start + len, false);
+	for (const struct icrc_kernel *const *kernel = icrc_all_kernels; *kernel; kernel++) {
+		if ((*kernel)->supported())
+			ck_assert(icrc_check(*kernel));
+		else
+			printf("skipped: %s: the processor lacks its instructions\n",
+				(*kernel)->name);
 	}
-}
-
-START_TEST(plain)
-{
-	check_kernels(icrc_whole_plain, icrc_update_plain);
 }
 END_TEST
 
-START_TEST(avx512)
+/* The recorded packets, by each kernel. */
+START_LOOP_TEST(selected, N_ROWS)
 {
-#if defined(__x86_64__)
-	if (icrc_has_avx512()) {
-		check_kernels(icrc_whole_avx512, icrc_update_avx512);
-		return;
+	uint8_t packet[MAX_PACKET] = { 0 };
+	size_t len = from_hex(packet, rows[_i].hex) - ICRC_LEN, headers_len = rows[_i].headers_len;
+
+	for (const struct icrc_kernel *const *kernel = icrc_all_kernels; *kernel; kernel++) {
+		if (!(*kernel)->supported())
+			continue;
+		icrc_use(*kernel);
+		ck_assert_uint_eq(
+			icrc_whole(packet, headers_len, packet + headers_len, len - headers_len),
+			icrc_load(packet + len));
+		ck_assert_uint_eq(
+			compute(packet, len + ICRC_LEN, headers_len), icrc_load(packet + len));
 	}
-#endif
-	puts("skipped: avx512: the processor lacks what the kernel needs");
+	icrc_use(NULL);
 }
 END_TEST
 
+/* Without icrc_use(): the fastest kernel that the processor supports. */
 START_TEST(chosen)
 {
-	check_kernels(icrc_whole, icrc_update);
+	const struct icrc_kernel chosen = {
+		.name = "chosen", .update = icrc_update, .whole = icrc_whole
+	};
+
+	ck_assert(icrc_check(&chosen));
 }
 END_TEST
 
