@@ -70,6 +70,8 @@ const struct icrc_kernel *const icrc_all_kernels[] = {
 	&icrc_avx512,
 	&icrc_avx2,
 	&icrc_avx,
+#elif defined(__AARCH64EL__)
+	&icrc_arm64,
 #endif
 	&icrc_plain,
 	NULL,

@@ -31,6 +31,7 @@ struct icrc_kernel {
 extern const struct icrc_kernel icrc_avx512; /* and VPCLMULQDQ */
 extern const struct icrc_kernel icrc_avx2;   /* and VPCLMULQDQ */
 extern const struct icrc_kernel icrc_avx;    /* and PCLMULQDQ */
+extern const struct icrc_kernel icrc_arm64;  /* CRC32 and PMULL */
 extern const struct icrc_kernel icrc_plain;  /* ISA-L; always supported */
 
 /* All kernels built for this architecture, fastest first, then NULL. icrc_plain is the last one. */
