@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rows: measurements, programs to compare with, and targets."""
+import os
 import re
 import time
 
@@ -195,18 +196,44 @@ def ethernet(b):
 FIRST_INSTRUCTIONS = 553 + 333 + 720 + 822 # docs/reference/performance-parts.md
 
 
-def instructions(b):
-    """Instructions of a 4 KiB WRITE: requester, responder, encode, decode."""
-    out = jobs.run([f"{b.build}/tests/bench/bench_protocol", "--counts"])
+# The ICRC of other processors: the kernel of bench_protocol, and the most for both ends.
+KERNELS = (("avx2", "with ICRC, VPCLMULQDQ without AVX-512", 1500),
+           ("avx", "with ICRC, PCLMULQDQ", None))
+
+
+def packet_instructions(b, *options):
+    """Instructions of each stage of a 4 KiB WRITE, and all of requester, responder, encode and
+    decode."""
+    out = jobs.run([f"{b.build}/tests/bench/bench_protocol", "--counts", *options])
     counts = {stage: int(count) for stage, count in
               re.findall(r"^WRITE 4 KiB\s+(\w+)\s+[\d.]+\s+(\d+)", out, re.MULTILINE)}
     if not counts:
         raise Unavailable("bench_protocol cannot count instructions here")
-    now = sum(counts[stage] for stage in ("requester", "responder", "encode", "decode"))
-    return Group("Instructions of a 4 KiB packet, sender plus receiver", [
+    return counts, sum(counts[stage] for stage in ("requester", "responder", "encode", "decode"))
+
+
+def arm64_instructions():
+    out = jobs.run([os.path.join(os.path.dirname(__file__), "..", "count-arm64.sh")])
+    return int(re.search(r"^WRITE 4 KiB\s+(\d+)", out, re.MULTILINE).group(1))
+
+
+def instructions(b):
+    """Instructions of a 4 KiB WRITE at both ends, also with the ICRC of other processors."""
+    counts, now = packet_instructions(b)
+    group = Group("Instructions of a 4 KiB packet, sender plus receiver", [
         Result("with ICRC", now, {"first measurement": FIRST_INSTRUCTIONS}, less_is_better=True,
                target=2),
         Result("beyond the ICRC (and the copy)", now - 2 * counts["icrc"], limit=1500)])
+    others = [(what, limit, lambda name=name: packet_instructions(b, "--icrc", name)[1])
+              for name, what, limit in KERNELS]
+    if not b.quick: # takes half a minute
+        others.append(("with ICRC, arm64", 2000, arm64_instructions))
+    for what, limit, count in others:
+        try:
+            group.results.append(Result(what, count(), limit=limit))
+        except (*FAILURES, Unavailable) as why:
+            group.notes.append(f"Without \"{what}\": {why}")
+    return group
 
 
 def local(b):
