@@ -175,11 +175,11 @@ END_TEST
 /* Without icrc_use(): the fastest kernel that the processor supports. */
 START_TEST(chosen)
 {
-	const struct icrc_kernel chosen = {
+	const struct icrc_kernel kernel = {
 		.name = "chosen", .update = icrc_update, .whole = icrc_whole
 	};
 
-	ck_assert(icrc_check(&chosen));
+	ck_assert(icrc_check(&kernel));
 }
 END_TEST
 

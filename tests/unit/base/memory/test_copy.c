@@ -11,7 +11,7 @@
 #include "tests/unit/base/memory/copy_litmus.h"
 #include "tests/fixtures/program.h"
 
-enum { LONGEST = 1400, SIZES = 600, SHIFTS = 17, GUARD = 64 };
+enum { LONGEST = 1400, SIZES = 600, SHIFTS = 33, GUARD = 64 };
 
 static void (*const copies_of_the_data_path[])(void *, const void *, size_t) = {
 	copy_in_order,
