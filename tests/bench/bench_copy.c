@@ -2,7 +2,7 @@
 /*
  * Speed of the copies of the data path by the distance between the buffers. Some processors are
  * slow if it is small modulo 4096. Prints GB/s as JSON, memcpy() beside them: {"copy": {"bytes":
- * {"offset": GB/s}}}. Medians of rounds in which all run in turns.
+ * {"offset": GB/s}}}. Medians of rounds in which the offsets take turns.
  *
  *	bench_copy [--quick]
  */

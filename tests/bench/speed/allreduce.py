@@ -7,7 +7,7 @@ from table import (Group, Result, alternate, geometric_mean, human, median_by_ke
 KIB, MIB = 1 << 10, 1 << 20
 TCP_TARGET = 5
 MEAN_TARGET = 4
-PLAIN_MEAN_TARGET = 3 # of buffers of malloc()
+MALLOC_MEAN_TARGET = 3 # of buffers of malloc()
 
 
 def target(ranks, size):
@@ -83,8 +83,8 @@ def group(b, ranks):
     return made
 
 
-def plain_memory(b, ranks):
-    """Buffers of malloc(), as users have them; what is judged is in place."""
+def malloc_memory(b, ranks):
+    """Buffers of malloc(), as users have them; sums in place are judged."""
     sweep = jobs.Sweep(64 * KIB, 64 * MIB, malloc=True) if not b.quick else \
         jobs.Sweep(64 * KIB, 4 * MIB, 8, malloc=True)
     peers = runners(b, ranks, sweep)
@@ -109,7 +109,7 @@ def plain_memory(b, ranks):
     made = Group(f"Allreduce of {ranks} ranks with buffers of malloc(), microseconds", results,
                  cells)
     if ranks == 2:
-        add_mean(made, PLAIN_MEAN_TARGET)
+        add_mean(made, MALLOC_MEAN_TARGET)
     return made
 
 

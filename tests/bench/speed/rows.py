@@ -20,7 +20,7 @@ def long_messages(b, iters, *places):
     return jobs.pingpong(b.build, "write", "bandwidth", 1 << 20, b.cpus(2), *places, iters=iters)[1]
 
 
-PLAIN = ("--malloc",)         # memory as programs have it, instead of frl_mem_alloc()
+MALLOC = ("--malloc",)        # memory as programs have it, instead of frl_mem_alloc()
 ONE_PLACE = ("--places", "1") # the same buffer again and again, as UCX, libfabric and iperf3 do
 
 
@@ -38,7 +38,7 @@ def write_local(b):
     peers = {
         "ferrule, one buffer": lambda: long_messages(b, iters, *ONE_PLACE),
         "ferrule": lambda: long_messages(b, iters),
-        "ferrule, malloc()": lambda: long_messages(b, iters, *PLAIN),
+        "ferrule, malloc()": lambda: long_messages(b, iters, *MALLOC),
         "memif": lambda: jobs.raw_memif(b.build, "copy", b.cpus(2))["gbytes_per_s"],
     }
     for name, test, tls in (("ucx put_bw", "ucp_put_bw", "posix,self"),
@@ -61,7 +61,8 @@ def write_local(b):
                f"{number(median(copies), 'GB/s')}.",
                "libfabric's fi_pingpong sends one message each way in turns; all others stream."])
     b.explain(group, lambda worst: long_messages(
-        b, 5000, *(ONE_PLACE if "same" in worst.what else ())))
+        b, 5000, *(ONE_PLACE if "same" in worst.what else ()),
+        *(MALLOC if "malloc" in worst.what else ())))
     return group
 
 
@@ -285,8 +286,8 @@ ROWS = {
     "allreduce-2": lambda b: allreduce.group(b, 2),
     "allreduce-4": lambda b: allreduce.group(b, 4),
     "allreduce-8": lambda b: allreduce.group(b, 8),
-    "malloc-2": lambda b: allreduce.plain_memory(b, 2),
-    "malloc-4": lambda b: allreduce.plain_memory(b, 4),
+    "malloc-2": lambda b: allreduce.malloc_memory(b, 2),
+    "malloc-4": lambda b: allreduce.malloc_memory(b, 4),
     "in-place": allreduce.in_place,
     "write-local": write_local,
     "copies": copies,

@@ -27,7 +27,7 @@ test_table() {
 	lines '^ +65536 +16384 +float32' 0 "$temp/all.out"
 	lines '^ +32768 +8192 ' 4 "$temp/all.out"
 	lines '^ +32768 +2048 ' 6 "$temp/all.out"
-	passes places "$bench" "${small[@]}" --in-place on
+passes places "$bench" "${small[@]}" --in-place on
 	lines '^ +64 .*sum +-1 +- +- +- +-( +[0-9.]+){4}$' 1 "$temp/places.out"
 	passes quiet "$bench" "${small[@]}" --quiet
 	lines '^ ' 0 "$temp/quiet.out"
@@ -297,6 +297,7 @@ test_terms() {
 }
 
 passes pingpong "$pingpong" --local --op all --verify --sizes 1,64,4095,4096,4097,1000000
+passes malloc "$pingpong" --local --op all --verify --malloc --sizes 1,1023,1024,1027,64K,1000000
 passes places "$pingpong" --local --op all --places 1 --sizes 8,64K --iters 100
 for name in table numbers parsers files full plot options nothing misspelt terms; do
 	before=$failures

@@ -81,6 +81,7 @@ started=()
 
 refuses option "use host, cuda or cuda:N" -- "$bench" -n 2 --mem gpu
 refuses both "exclude each other" -- "$bench" -n 2 --mem cuda --malloc
+refuses pingpong-both "exclude each other" -- "$pingpong" --local --mem cuda --malloc
 refuses number "there is no GPU 7: CUDA shows 1" -- "$pingpong" --local --mem cuda:7
 FAKE_CUDA_DEVICES=0 refuses none "CUDA_ERROR_NO_DEVICE|shows no GPU" -- "$gpu_allreduce" 2
 FAKE_CUDA_FAIL=cuMemAlloc:1:2:0 refuses memory "CUDA_ERROR_OUT_OF_MEMORY" -- "$gpu_allreduce" 2
