@@ -19,6 +19,7 @@ void collective_config_init(struct collective_config *config)
 	*config = (struct collective_config){
 		.segment_bytes = (uint32_t)settings_get()->segment_kb * 1024,
 		.uses_shm = settings_get()->shm && settings_get()->in_place,
+		.writes_shared = settings_get()->shm_write,
 		.algos = settings_get()->algo,
 		.tuner_costs = settings_get()->tuner_costs,
 		.tuner_folder = tuner_folder(),

@@ -12,6 +12,7 @@
 struct collective_config {
 	uint32_t segment_bytes;   /* longest message; the same on all ranks */
 	bool uses_shm;            /* if all ranks can */
+	bool writes_shared;       /* FRL_SHM_WRITE: results into buffers of other ranks */
 	const char *algos;        /* FRL_ALGO; the same on all ranks */
 	const char *tuner_costs;  /* FRL_TUNER_COSTS, or "" */
 	const char *tuner_folder; /* where measured costs are stored; "": nowhere */

@@ -34,7 +34,8 @@
 	X(SHM_WHOLE_RANKS, 4, "whole-ranks", "")                   \
 	X(SHM_WHOLE_BYTES, 64 << 10, "whole", " bytes")            \
 	X(SHM_WHOLE_BYTES_OF_TWO, 8 << 20, "whole-of-2", " bytes") \
-	X(SHM_STREAM_BYTES, 4 << 20, "non-temporal", " bytes")
+	X(SHM_STREAM_BYTES, 4 << 20, "non-temporal", " bytes")     \
+	X(SHM_DELIVER_FROM, 32 << 10, "deliver", " bytes")
 
 #define THRESHOLD_CONSTANT(constant, value, name, unit) constant = (value),
 

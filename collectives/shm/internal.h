@@ -26,12 +26,14 @@ struct shm_operation {
 	uint32_t elsewhere; /* ranks whose memory it reads in place */
 	struct {
 		const uint8_t *send, *out; /* NULL: in its rings, or in its slot */
+		uint8_t *result;           /* its result, if this rank may write there */
 		uint32_t taken;
 	} peer[SHM_RANKS_MAX];
 	/* Only for long operations. */
 	bool reduces;             /* this rank's part is reduced from the inputs of all */
 	bool takes_parts;         /* takes parts of the others' inputs, instead of their results */
 	bool rings_in, rings_out; /* others read this rank's buffers through its rings */
+	bool delivers;            /* this rank writes its part to the results of all others */
 	bool is_flat;             /* each rank reduces the whole vector: flat.c */
 	uint32_t keeping;         /* ranks whose whole input can be read until the end */
 	uint32_t nontemporal;     /* ranks that support non-temporal stores for this operation */
@@ -210,7 +212,8 @@ bool shm_flat_make(struct shm *shm, struct shm_operation *operation);
 void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
 /* Handles the slot of rank `rank`. Returns 0 or the communicator's error. */
 int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t rank);
-/* Does some rounds, when all slots have been seen. Returns their number. */
+/* Does some rounds, when all slots have been seen. Returns their number, or the communicator's
+ * error. */
 int shm_long_step(struct shm *shm, struct shm_operation *operation);
 /* Returns whether this rank has finished reading, and writing to its rings. */
 bool shm_long_is_done(const struct shm_operation *operation);

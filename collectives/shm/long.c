@@ -152,6 +152,18 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	begin_progress(shm, operation);
 }
 
+/* Returns whether this rank writes its part to the results of all others, which then need not take
+ * it. Each rank decides this for itself. */
+static bool can_deliver(const struct shm *shm, const struct shm_operation *operation)
+{
+	if (!is_in_chunks(operation->run) || operation->run->bytes[PLAN_RECV] < SHM_DELIVER_FROM)
+		return false;
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		if (rank != shm->me && !operation->peer[rank].result)
+			return false;
+	return true;
+}
+
 int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t rank)
 {
 	const struct shm_slot *slot = shm_slot_of(shm, rank, operation->number);
@@ -173,9 +185,15 @@ int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t ra
 		operation->keeping |= shm_bit(rank);
 	if (slot->passes_cache)
 		operation->nontemporal |= shm_bit(rank);
+	if (slot->out.export.id)
+		operation->peer[rank].result = shm_find_writable(peer, &slot->out, out_bytes);
+	if (operation->awaited)
+		return 0;
 	/* All ranks decide the same: they have seen the same slots. */
-	if (!operation->awaited && shm_flat_suits(shm, operation))
+	if (shm_flat_suits(shm, operation))
 		shm_flat_begin(operation);
+	else
+		operation->delivers = can_deliver(shm, operation);
 	return 0;
 }
 
@@ -262,9 +280,38 @@ static void reduce_block(
 	}
 }
 
-/* Makes a block of this rank's part, and copies it to the ring if others cannot read it in
- * place. */
-static bool make(struct shm *shm, struct shm_operation *operation)
+static void copy_result(
+	const struct shm_operation *operation, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+	if (operation->run->bytes[PLAN_RECV] < SHM_STREAM_BYTES)
+		copy_bulk(to, from, bytes);
+	else
+		copy_nontemporal(to, from, bytes);
+}
+
+/* Writes a block of this rank's part to the results of all others. No rank but this one needs their
+ * inputs there. Returns 0 or the communicator's error. */
+static int deliver(struct shm *shm, const struct shm_operation *operation, struct shm_span block)
+{
+	const uint8_t *from = shm_at(operation, PLAN_RECV, block.first);
+	size_t size = operation->elem_size;
+
+	for (uint32_t i = 1; i < shm->ranks; i++) {
+		uint32_t rank = (shm->me + i) % shm->ranks;
+
+		/* A rank that has failed gave its buffers back to the caller. */
+		if (atomic_load_explicit(&shm->peers[rank].page->failed, memory_order_acquire))
+			return comm_fail_taken_back(shm->comm, (int)rank);
+		copy_result(operation, operation->peer[rank].result + block.first * size, from,
+			block.count * size);
+	}
+	return 0;
+}
+
+/* Makes a block of this rank's part, and writes it to the results of others or, if they cannot read
+ * it in place, to the ring. Returns 1, 0 if the block cannot be made yet, or the communicator's
+ * error. */
+static int make(struct shm *shm, struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 	uint32_t round = operation->made;
@@ -272,17 +319,24 @@ static bool make(struct shm *shm, struct shm_operation *operation)
 
 	if (round == operation->rounds || (operation->reduces && !has_inputs(shm, operation)) ||
 		(operation->rings_out && !has_room(shm, operation, true, round)))
-		return false;
+		return 0;
 	if (operation->reduces)
 		reduce_block(shm, operation,
 			shm_block_of(operation, sent_part(shm, run, shm->me), round),
 			shm_at(operation, PLAN_RECV, to.first));
+	if (operation->delivers) {
+		int err = deliver(shm, operation, to);
+
+		if (err)
+			return err;
+		shm_publish(&shm_progress_of(shm, operation)->delivered, operation, round + 1);
+	}
 	if (operation->rings_out)
 		copy_bulk(shm->page->rings + shm_ring_at(shm->ranks, round),
 			shm_at(operation, out_buffer(run), to.first),
 			to.count * operation->elem_size);
 	shm_publish_made(shm, operation, round + 1);
-	return true;
+	return 1;
 }
 
 /* Returns the next block to take from `rank`, or NULL if it is not ready. */
@@ -321,11 +375,9 @@ static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t
 	from = offered_by(shm, operation, rank, round);
 	if (!from)
 		return false;
-	if (operation->run->bytes[PLAN_RECV] < SHM_STREAM_BYTES)
-		copy_bulk(shm_at(operation, PLAN_RECV, to.first), from,
-			to.count * operation->elem_size);
-	else
-		copy_nontemporal(shm_at(operation, PLAN_RECV, to.first), from,
+	/* A rank that delivers does so before it publishes the block as made. */
+	if (rank == shm->me || SHM_ROUNDS_OF(shm, operation, rank, delivered) <= round)
+		copy_result(operation, shm_at(operation, PLAN_RECV, to.first), from,
 			to.count * operation->elem_size);
 	operation->peer[rank].taken++;
 	return true;
@@ -361,24 +413,31 @@ bool shm_long_is_done(const struct shm_operation *operation)
 	return true;
 }
 
-/* Does at most one block of each kind. */
-static bool do_some(struct shm *shm, struct shm_operation *operation)
+/* Does at most one block of each kind. Returns 1, 0 if nothing is possible, or the communicator's
+ * error. */
+static int do_some(struct shm *shm, struct shm_operation *operation)
 {
 	bool has_moved;
+	int made;
 
 	if (operation->is_flat)
 		return shm_flat_make(shm, operation);
 	has_moved = stage(shm, operation);
-	has_moved = make(shm, operation) || has_moved;
-	return take(shm, operation) || has_moved;
+	made = make(shm, operation);
+	if (made < 0)
+		return made;
+	return take(shm, operation) || made || has_moved;
 }
 
 int shm_long_step(struct shm *shm, struct shm_operation *operation)
 {
-	int n = 0;
+	int n = 0, moved;
 
-	while (n < ROUNDS_ONCE && do_some(shm, operation))
+	while (n < ROUNDS_ONCE && (moved = do_some(shm, operation)) != 0) {
+		if (moved < 0)
+			return moved;
 		n++;
+	}
 	operation->run->request->moves += (uint32_t)n;
 	return n;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Maps memory of other ranks. It is opened through /proc, which the kernel allows for processes
- * that may trace the owner: ranks of one user. The seals set by share.c make it read-only and
- * prevent truncation while it is mapped.
+ * that may trace the owner: ranks of one user. The seals set by share.c prevent truncation while it
+ * is mapped, and writing if a process of another user may have the descriptor as well.
  */
 #include "collectives/shm/page.h"
 
@@ -22,8 +22,8 @@ enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
 /* ---- memory of others */
 
-/* Checks that a file is the expected memory, and that it cannot be truncated. */
-static int check(int fd, int32_t pid, const struct shm_export *export)
+/* Checks that a file is the expected memory, and that it cannot be truncated. Returns its owner. */
+static int check(int fd, int32_t pid, const struct shm_export *export, uid_t *ret_owner)
 {
 	struct stat status;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -37,13 +37,30 @@ static int check(int fd, int32_t pid, const struct shm_export *export)
 			"file %d of process %d is not the expected memory: does that process "
 			"run in another container?",
 			(int)export->fd, (int)pid);
+	*ret_owner = status.st_uid;
 	return 0;
 }
 
-int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr)
+/* Maps a file that has been checked for writing. Returns MAP_FAILED if it is sealed against that. */
+static void *map_writable(int fd, size_t size)
 {
 	char path[64];
 	void *addr;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return MAP_FAILED;
+	addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	return addr;
+}
+
+int shm_map(int32_t pid, struct shm_mapping *mapping)
+{
+	const struct shm_export *export = &mapping->export;
+	void *addr = MAP_FAILED;
+	char path[64];
 	int fd, err;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)export->fd);
@@ -52,18 +69,22 @@ int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr)
 	if (fd < 0)
 		return frl_fail(-errno, "opening memory of process %d (%s): %s", (int)pid, path,
 			strerror(errno));
-	err = check(fd, pid, export);
+	err = check(fd, pid, export, &mapping->owner);
 	if (err) {
 		close(fd);
 		return err;
 	}
-	addr = mmap(NULL, export->size, PROT_READ, MAP_SHARED, fd, 0);
+	if (mapping->is_writable)
+		addr = map_writable(fd, export->size);
+	mapping->is_writable = addr != MAP_FAILED;
+	if (!mapping->is_writable)
+		addr = mmap(NULL, export->size, PROT_READ, MAP_SHARED, fd, 0);
 	err = errno;
 	close(fd);
 	if (addr == MAP_FAILED)
 		return frl_fail(-err, "mapping %" PRIu64 " bytes of process %d: %s", export->size,
 			(int)pid, strerror(err));
-	*ret_addr = addr;
+	mapping->addr = addr;
 	return 0;
 }
 
@@ -101,9 +122,9 @@ void shm_drop_freed(struct shm_peer *peer)
 static int map_anew(
 	struct shm_peer *peer, const struct shm_export *export, struct shm_mapping **ret_mapping)
 {
+	struct shm_mapping new = { .export = *export, .is_writable = peer->may_write };
 	struct shm_mapping *mapping = &peer->mappings[0];
-	uint8_t *addr;
-	int err = shm_map(peer->pid, export, &addr);
+	int err = shm_map(peer->pid, &new);
 
 	if (err)
 		return err;
@@ -112,8 +133,7 @@ static int map_anew(
 			mapping = &peer->mappings[i];
 	if (mapping->addr)
 		drop(mapping);
-	mapping->export = *export;
-	mapping->addr = addr;
+	*mapping = new;
 	*ret_mapping = mapping;
 	return 0;
 }
@@ -155,6 +175,23 @@ int shm_find(struct shm_peer *peer, const struct shm_location *location, size_t 
 		return err;
 	err = map_anew(peer, &export, &mapping);
 	return err ? err : find_in(peer, mapping, location->offset, bytes, ret_addr);
+}
+
+uint8_t *shm_find_writable(struct shm_peer *peer, const struct shm_location *location, size_t bytes)
+{
+	uint64_t id = location->export.id;
+
+	for (unsigned i = 0; i < SHM_MAPPINGS; i++) {
+		struct shm_mapping *mapping = &peer->mappings[i];
+		const uint8_t *addr;
+
+		if (!mapping->addr || mapping->export.id != id)
+			continue;
+		if (!mapping->is_writable || find_in(peer, mapping, location->offset, bytes, &addr))
+			return NULL;
+		return mapping->addr + location->offset;
+	}
+	return NULL;
 }
 
 void shm_unmap(struct shm_peer *peer)

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "collectives/communicator/run.h"
 #include "collectives/plan/thresholds.h"
@@ -75,6 +76,7 @@ struct shm_progress {
 	_Alignas(64) _Atomic uint64_t staged; /* this rank's input, in the rings */
 	_Atomic uint64_t made;                /* this rank's part */
 	_Atomic uint64_t taken;               /* results of all others */
+	_Atomic uint64_t delivered;           /* of `made`: also in the results of all others */
 };
 
 struct shm_page {
@@ -124,6 +126,8 @@ static inline size_t shm_ring_at(uint32_t ring, uint32_t round)
 struct shm_mapping {
 	struct shm_export export;
 	uint8_t *addr;
+	bool is_writable;
+	uid_t owner;   /* user that made the memory */
 	uint64_t used; /* time of last use */
 };
 
@@ -136,11 +140,14 @@ struct shm_peer {
 	uint64_t finished; /* last seen value */
 	uint64_t exports_changed;
 	uint64_t uses;
+	bool may_write; /* its memory is mapped for writing where possible */
 	struct shm_mapping mappings[SHM_MAPPINGS];
 };
 
-/* Maps memory of another process read-only. Fails with -errno and the thread's last error. */
-int shm_map(int32_t pid, const struct shm_export *export, uint8_t **ret_addr);
+/* Maps mapping->export of a process: for writing if mapping->is_writable says so and the memory
+ * permits it, else read-only. Sets is_writable, addr and owner. Fails with -errno and the thread's
+ * last error. */
+int shm_map(int32_t pid, struct shm_mapping *mapping);
 /* Unmaps memory that the peer has freed. Not to be called between two buffers of one operation. */
 void shm_drop_freed(struct shm_peer *peer);
 /* Returns where a buffer of `bytes` bytes of the peer is mapped. Fails with -EPROTO, or with
@@ -150,6 +157,9 @@ int shm_find_mapped(struct shm_peer *peer, const struct shm_location *location, 
 /* The same, and maps it if needed. Fails with -EPROTO, and as shm_map(). */
 int shm_find(struct shm_peer *peer, const struct shm_location *location, size_t bytes,
 	const uint8_t **ret_addr);
+/* Returns where a buffer that shm_find() has mapped can be written, or NULL. */
+uint8_t *shm_find_writable(
+	struct shm_peer *peer, const struct shm_location *location, size_t bytes);
 void shm_unmap(struct shm_peer *peer);
 
 /* Publishes that memory was freed, so that others unmap it. */

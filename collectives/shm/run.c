@@ -193,7 +193,7 @@ static int step(struct shm *shm)
 	if (operation->is_long) {
 		n = shm_long_step(shm, operation);
 		shm->work += WORK_DUE;
-		if (!shm_long_is_done(operation))
+		if (n < 0 || !shm_long_is_done(operation))
 			return n;
 		n++;
 	} else {

@@ -14,7 +14,7 @@
 #include "lib/base/memory/memfd.h"
 #include "lib/base/memory/share.h"
 
-#define SHM_MAGIC UINT64_C(0x354d48534c5246) /* "FRLSHM5" */
+#define SHM_MAGIC UINT64_C(0x364d48534c5246) /* "FRLSHM6" */
 
 /* Exchanged between the ranks. They are on one machine, so numbers are in host order. */
 struct page_record {
@@ -34,6 +34,17 @@ static const char *why_not(const struct frl_comm *comm)
 	return cuda_is_loaded() ? "it has CUDA, and so buffers may be on a GPU" : NULL;
 }
 
+/* Nobody else may write this rank's page. */
+static bool seal_page(const struct shm *shm)
+{
+	struct share *share = share_find(shm->page, shm->page_size);
+	int err = share_seal(share);
+
+	share_put(share);
+	errno = -err;
+	return !err;
+}
+
 /* Exports this rank's page. If a rank cannot or may not, no rank uses shared memory. */
 static void make_record(struct shm *shm, struct page_record *record)
 {
@@ -44,7 +55,7 @@ static void make_record(struct shm *shm, struct page_record *record)
 	shm->page_size = shm_page_size(shm->ranks);
 	if (!why) {
 		shm->page = share_alloc(shm->page_size);
-		if (!shm->page ||
+		if (!shm->page || !seal_page(shm) ||
 			getrandom(&record->secret, sizeof(record->secret), 0) !=
 				sizeof(record->secret) ||
 			!shm_export(shm->page, shm->page, shm->page_size, &location))
@@ -63,18 +74,21 @@ static void make_record(struct shm *shm, struct page_record *record)
 
 static int map_page(struct shm *shm, uint32_t rank, const struct page_record *record)
 {
+	struct shm_mapping page = { .export = record->page };
 	struct shm_peer *peer = &shm->peers[rank];
-	uint8_t *addr;
 	int err;
 
 	if (record->page.size < shm->page_size)
 		return frl_fail(-EPROTO, "its page is too short");
-	err = shm_map(record->pid, &record->page, &addr);
+	err = shm_map(record->pid, &page);
 	if (err)
 		return err;
 	peer->pid = record->pid;
-	peer->page = (const struct shm_page *)(const void *)addr;
+	peer->page = (const struct shm_page *)(const void *)page.addr;
 	peer->page_size = record->page.size;
+	/* A privileged rank could write to memory of others, and must not for a peer that names
+	 * it. */
+	peer->may_write = shm->comm->config.writes_shared && page.owner == geteuid();
 	if (peer->page->magic != SHM_MAGIC || peer->page->secret != record->secret)
 		return frl_fail(-EPROTO, "its page has another identifier");
 	return 0;

@@ -321,7 +321,9 @@ static int advance_export(struct in_place *in_place, int id, int peer_fd)
 	int err = 0;
 
 	if (*state == EXPORT_TO_SEND) {
-		err = send_message(peer_fd, MESSAGE_EXPORT, id, in_place->shares[id]);
+		err = share_seal(in_place->shares[id]);
+		if (!err)
+			err = send_message(peer_fd, MESSAGE_EXPORT, id, in_place->shares[id]);
 		if (!err)
 			*state = EXPORT_SENT;
 		else if (err != -EAGAIN && err != -EPIPE)

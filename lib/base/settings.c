@@ -208,6 +208,7 @@ static const char *const harmless[] = {
 	"FRL_RANKS",
 	"FRL_SEGMENT_KB",
 	"FRL_SHM",
+	"FRL_SHM_WRITE",
 	"FRL_TRAFFIC_CLASS",
 	"FRL_TUNER_COSTS",
 	"FRL_WINDOW",

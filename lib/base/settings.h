@@ -19,6 +19,8 @@
 		"let peers on this machine read shared payload in place")                          \
 	X(shm, "FRL_SHM", 1, 0, 1,                                                                 \
 		"collectives of ranks on one machine go by memory that they share")                \
+	X(shm_write, "FRL_SHM_WRITE", 1, 0, 1,                                                     \
+		"ranks of one machine may write results into each other's memory")                 \
 	X(control_lost_s, "FRL_CONTROL_LOST_S", 15, 1, 3600,                                       \
 		"how long ranks of a job do without the control daemon, s")                        \
 	X(coll_timeout_s, "FRL_COLL_TIMEOUT_S", 0, 0, 86400,                                       \

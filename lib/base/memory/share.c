@@ -44,8 +44,7 @@ void share_prefer_huge(void)
 }
 
 /* Maps a memfd of share->size bytes, or closes it on failure. Passes a negative `fd` on. The seals
- * follow the mapping, which thus stays writable: other processes get read-only mappings, and nobody
- * can remove pages. */
+ * prevent others from removing pages. */
 static int map_memfd(struct share *share, int fd)
 {
 	size_t size = share->size;
@@ -60,7 +59,7 @@ static int map_memfd(struct share *share, int fd)
 	addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (addr == MAP_FAILED)
 		goto err_close;
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
 		goto err_unmap;
 	/* Huge pages reduce TLB misses. Failure does not matter. */
 	if (size >= HUGE_PAGE)
@@ -123,6 +122,15 @@ void *share_alloc(size_t size)
 	shares.first = share;
 	pthread_mutex_unlock(&shares.mutex);
 	return share->addr;
+}
+
+int share_seal(struct share *share)
+{
+	int seals = fcntl(share->fd, F_GET_SEALS);
+
+	if (seals >= 0 && (seals & F_SEAL_FUTURE_WRITE))
+		return 0;
+	return fcntl(share->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ? -errno : 0;
 }
 
 /* Call with the mutex held. */

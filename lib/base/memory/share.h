@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory that other processes of this machine can map, as returned by frl_mem_alloc(). Each
- * allocation is a memfd. Its size is sealed, and only this process can map it for writing. Any
- * thread.
+ * allocation is a memfd. Its size is sealed. Processes of the same user can map it for writing, as
+ * they can attach to this process, until share_seal(). Any thread.
  */
 #ifndef FERRULE_BASE_SHARE_H
 #define FERRULE_BASE_SHARE_H
@@ -30,6 +30,10 @@ void *share_alloc(size_t size);
 
 /* Later allocations use huge pages if enough are free. */
 void share_prefer_huge(void);
+
+/* From now on no process can map the allocation for writing; mappings that exist stay. Call it before
+ * its descriptor goes to a process that may be another user's. Returns 0 or a negative errno. */
+int share_seal(struct share *share);
 
 /* Frees an allocation. Returns false if `addr` is not the start of one. */
 bool share_free(void *addr);

@@ -187,10 +187,19 @@ START_TEST(is_sealed)
 	int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 	uint8_t *addr = share_alloc(page);
 	struct share *share = share_find(addr, page);
+	uint8_t *written;
 	struct stat st;
 	void *view;
 
 	ck_assert_ptr_nonnull(share);
+	/* Another process of this user may write until then; its mapping stays. */
+	written = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, share->fd, 0);
+	ck_assert_ptr_ne(written, MAP_FAILED);
+	ck_assert_int_eq(share_seal(share), 0);
+	ck_assert_int_eq(share_seal(share), 0);
+	written[1] = 7;
+	ck_assert_uint_eq(addr[1], 7);
+	munmap(written, page);
 	ck_assert_int_eq(fcntl(share->fd, F_GET_SEALS), seals);
 	ck_assert_int_ne(fcntl(share->fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
 	ck_assert_int_eq(fstat(share->fd, &st), 0);

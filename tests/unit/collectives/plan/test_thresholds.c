@@ -19,7 +19,7 @@ static const struct {
 	{ thresholds_of_shm,
 		"thresholds: ranks 16, short 32720 bytes, in-place 1024 bytes, block 65536 bytes, "
 		"whole-ranks 4, whole 65536 bytes, whole-of-2 8388608 bytes, "
-		"non-temporal 4194304 bytes\n" },
+		"non-temporal 4194304 bytes, deliver 32768 bytes\n" },
 };
 
 START_LOOP_TEST(text_names_all, ROWS(texts))

@@ -158,6 +158,11 @@ START_TEST(sparse_memory_waits)
 	memset(memory, 1, size);
 	fabric_publish(&client.link);
 	ck_assert_int_eq(in_place->exports[use->id], EXPORT_TO_SEND);
+	/* The peer may be another user's: it gets no descriptor that it can map for writing. */
+	ck_assert(!(fcntl(use->share->fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE));
+	step(&client);
+	ck_assert_int_eq(in_place->exports[use->id], EXPORT_SENT);
+	ck_assert(fcntl(use->share->fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE);
 	share_free(memory);
 }
 END_TEST
