@@ -19,6 +19,7 @@ struct shm_operation {
 	uint64_t number;
 	uint32_t elem_size;
 	bool is_long;
+	bool is_holding; /* share_hold() is in effect: others may read this rank's buffers */
 	/* others read this rank's buffers: it is complete when they have finished */
 	bool is_read;
 	uint32_t awaited;   /* ranks whose slots have not been seen yet, as bits */
@@ -106,6 +107,9 @@ static inline bool shm_scales_first(const struct run *run)
 {
 	return operation_scales_first(run->scaled, run->dtype);
 }
+
+/* run.c: others have finished reading this rank's buffers, or never began. */
+void shm_stop_holding(struct shm_operation *operation);
 
 /* short.c: fills in this rank's input and the ranks that it waits for. */
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);

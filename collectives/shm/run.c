@@ -7,6 +7,7 @@
 #include "collectives/shm/internal.h"
 #include "lib/base/process/backoff.h"
 #include "lib/base/memory/copy.h"
+#include "lib/base/memory/share.h"
 #include "lib/base/error.h"
 
 enum {
@@ -52,17 +53,27 @@ static uint64_t add_to_history(uint64_t history, const struct signature *signatu
 	return history;
 }
 
+void shm_stop_holding(struct shm_operation *operation)
+{
+	if (operation->is_holding)
+		share_release();
+	operation->is_holding = false;
+}
+
 static void publish(struct shm *shm, struct run *run)
 {
 	uint64_t number = shm->published++;
 	struct shm_operation *operation = &shm->operations[number % SHM_SLOTS];
 	struct shm_slot *slot = &shm->page->slots[number % SHM_SLOTS];
 
+	shm_stop_holding(operation);
+	share_hold();
 	*operation = (struct shm_operation){
 		.run = run,
 		.number = number,
 		.elem_size = shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype),
 		.is_long = run->is_long,
+		.is_holding = true,
 	};
 	shm_publish_freed(shm->page);
 	slot->signature = run->signature;
@@ -74,6 +85,8 @@ static void publish(struct shm *shm, struct run *run)
 		shm_short_begin(shm, operation, slot);
 	if (operation->is_read)
 		copy_settle();
+	else
+		shm_stop_holding(operation);
 	atomic_store_explicit(&slot->sequence, number + 1, memory_order_release);
 }
 
@@ -150,6 +163,7 @@ static void complete(struct shm_operation *operation)
 	struct run *run = operation->run;
 
 	operation->run = NULL;
+	shm_stop_holding(operation);
 	run->left = 0;
 	run->request->moves++;
 	run_complete(run);

@@ -181,6 +181,8 @@ void shm_destroy(struct shm *shm)
 		return;
 	if (shm->complete < shm->published)
 		shm_give_up(shm);
+	for (unsigned i = 0; i < SHM_SLOTS; i++)
+		shm_stop_holding(&shm->operations[i]);
 	while (shm->idle) {
 		struct run *run = shm->idle;
 

@@ -97,6 +97,7 @@ struct frl_mr {
 	struct offload *offload;         /* moves payload in and out; NULL: the device itself */
 	struct frl_fragments *fragments; /* share that keeps the payload, `addr` is only a name; or
 					  * NULL */
+	struct share *share;             /* keeps the memory where it is, or NULL */
 };
 
 struct frl_fragments {

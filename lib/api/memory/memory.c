@@ -95,6 +95,19 @@ int frl_reg_mr(
 	return frl_reg_mr_iova(pd, addr, length, (uintptr_t)addr, access, ret_mr);
 }
 
+/* Devices use pages of registered memory, so fork() must not replace them: see share.h. */
+static void pin(struct frl_mr *mr)
+{
+	mr->share = mr->addr ? share_find(mr->addr, mr->length) : NULL;
+}
+
+static void unpin(struct frl_mr *mr)
+{
+	if (mr->share)
+		share_put(mr->share);
+	mr->share = NULL;
+}
+
 int mr_make(struct frl_pd *pd, const struct frl_mr *wanted,
 	int (*reg)(struct frl_mr *mr, void *arg), void *arg, struct frl_mr **ret_mr)
 {
@@ -113,6 +126,7 @@ int mr_make(struct frl_pd *pd, const struct frl_mr *wanted,
 	mr->pd = pd;
 	pd_count(pd, 1);
 	error_save(error);
+	pin(mr);
 	rc = reg(mr, arg);
 	if (mr_caches_make_room(rc)) {
 		rc = reg(mr, arg);
@@ -120,6 +134,7 @@ int mr_make(struct frl_pd *pd, const struct frl_mr *wanted,
 			error_restore(error);
 	}
 	if (rc) {
+		unpin(mr);
 		pd_count(pd, -1);
 		free(mr);
 		return rc;
@@ -254,15 +269,23 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 	rc = check_region(&wanted, "frl_rereg_mr");
 	if (!rc)
 		rc = mr_check_gpu_change(mr, flags, &wanted);
-	if (!rc)
-		rc = mr->device->ops->mr_rereg(mr, flags, &wanted);
-	if (!rc)
+	if (rc)
+		return rc;
+	pin(&wanted);
+	rc = mr->device->ops->mr_rereg(mr, flags, &wanted);
+	if (!rc) {
 		change_region(mr, flags, &wanted);
+		unpin(mr);
+		mr->share = wanted.share;
+	} else {
+		unpin(&wanted);
+	}
 	return rc;
 }
 
 static void free_region(struct frl_mr *mr)
 {
+	unpin(mr);
 	mr_release_gpu(mr);
 	mr_release_fragments(mr);
 	pd_count(mr->pd, -1);

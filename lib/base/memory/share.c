@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/base/memory/share.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/base/memory/memfd.h"
+#include "lib/base/memory/share_source.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -21,6 +23,9 @@ static struct {
 } shares = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 static atomic_bool prefers_huge;
+
+/* NULL: the process has no other shared memory. Does not change after the library was loaded. */
+static const struct share_source *source;
 
 static void before_fork(void)
 {
@@ -36,6 +41,16 @@ static void after_fork(void)
 __attribute__((constructor(201))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+/* A preloaded library is loaded before this one. */
+__attribute__((constructor)) static void find_source(void)
+{
+	const struct share_source *found = dlsym(RTLD_DEFAULT, SHARE_SOURCE_SYMBOL);
+
+	if (found && found->version == SHARE_SOURCE_VERSION &&
+		found->share_size == sizeof(struct share))
+		source = found;
 }
 
 void share_prefer_huge(void)
@@ -178,11 +193,15 @@ struct share *share_find(const void *addr, size_t len)
 		}
 	}
 	pthread_mutex_unlock(&shares.mutex);
-	return share;
+	return share || !source ? share : source->find(addr, len);
 }
 
 void share_put(struct share *share)
 {
+	if (share->id & SHARE_FROM_SOURCE) {
+		source->put(share);
+		return;
+	}
 	pthread_mutex_lock(&shares.mutex);
 	put(share);
 	pthread_mutex_unlock(&shares.mutex);
@@ -192,6 +211,8 @@ bool share_is_there(uint64_t id)
 {
 	const struct share *share;
 
+	if (id & SHARE_FROM_SOURCE)
+		return source && source->is_there(id);
 	pthread_mutex_lock(&shares.mutex);
 	for (share = shares.first; share && share->id != id; share = share->next)
 		;
@@ -201,5 +222,24 @@ bool share_is_there(uint64_t id)
 
 uint64_t share_frees(void)
 {
-	return atomic_load_explicit(&shares.n_freed, memory_order_acquire);
+	uint64_t n = atomic_load_explicit(&shares.n_freed, memory_order_acquire);
+
+	return source ? n + source->frees() : n;
+}
+
+void share_mark_passed(struct share *share)
+{
+	atomic_store(&share->passed, true);
+}
+
+void share_hold(void)
+{
+	if (source)
+		source->hold();
+}
+
+void share_release(void)
+{
+	if (source)
+		source->release();
 }

@@ -2,7 +2,8 @@
 /*
  * Memory that other processes of this machine can map, as returned by frl_mem_alloc(). Each
  * allocation is a memfd. Its size is sealed. Processes of the same user can map it for writing, as
- * they can attach to this process, until share_seal(). Any thread.
+ * they can attach to this process, until share_seal(). Blocks of the preloaded libferrule-malloc.so
+ * are found as well (share_source.h). Any thread.
  */
 #ifndef FERRULE_BASE_SHARE_H
 #define FERRULE_BASE_SHARE_H
@@ -22,7 +23,8 @@ struct share {
 	uint64_t inode;    /* inode of the memfd */
 	bool is_huge;      /* its pages may be unavailable to other processes: see in_place_use() */
 	uint32_t users;    /* share_find() without share_put(), plus one while it is allocated */
-	atomic_bool freed; /* share_free() was called: users should release it */
+	atomic_bool freed; /* freed, or private: users should release it, and peers not read it */
+	atomic_bool passed; /* its descriptor was passed to a peer, see share_mark_passed() */
 };
 
 /* Returns zeroed memory, or NULL with errno, which memfd_strerror() explains. */
@@ -46,5 +48,16 @@ void share_put(struct share *share);
 bool share_is_there(uint64_t id);
 /* Returns how many allocations have been freed. */
 uint64_t share_frees(void);
+
+/* Takes note that a peer, which may belong to another user, gets the descriptor. */
+void share_mark_passed(struct share *share);
+
+/*
+ * While holds last, a fork() makes no allocation private: peers may be reading any that was found.
+ * Call before share_find(), and before a cached location is used. fork() matters for blocks of
+ * libferrule-malloc.so alone: memory of frl_mem_alloc() is shared with children.
+ */
+void share_hold(void);
+void share_release(void);
 
 #endif
