@@ -21,6 +21,10 @@
 		"collectives of ranks on one machine go by memory that they share")                \
 	X(shm_write, "FRL_SHM_WRITE", 1, 0, 1,                                                     \
 		"ranks of one machine may write results into each other's memory")                 \
+	X(share_malloc_kb, "FRL_SHARE_MALLOC_KB", 256, 64, 1048576,                                \
+		"allocations from this size are shareable with --share-malloc, KiB")               \
+	X(share_malloc_keep_mb, "FRL_SHARE_MALLOC_KEEP_MB", 64, 0, 1048576,                        \
+		"freed blocks kept with --share-malloc for the next allocation, MiB")              \
 	X(control_lost_s, "FRL_CONTROL_LOST_S", 15, 1, 3600,                                       \
 		"how long ranks of a job do without the control daemon, s")                        \
 	X(coll_timeout_s, "FRL_COLL_TIMEOUT_S", 0, 0, 86400,                                       \
