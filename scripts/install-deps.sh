@@ -18,6 +18,7 @@ packages() {
 		echo check clang libclang-rt-14-dev clang-format iproute2 openssl prometheus
 		echo man-db groff gnuplot-nox openmpi-bin libopenmpi-dev mpich libmpich-dev
 		echo slurm-wlm munge gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+		echo python3-numpy
 		;;
 	interop)
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3

@@ -53,7 +53,7 @@ plugin=$libraries/ferrule/libnccl-net-ferrule.so
 
 # ---- what is there
 
-for file in bin/ferrule-{allreduce,bench,info,pcap,pingpong} bin/ferruled bin/ferrulectl \
+for file in bin/ferrule-{allreduce,bench,info,pcap,pingpong,run} bin/ferruled bin/ferrulectl \
 	include/ferrule/ferrule.h lib/systemd/system/ferruled.{service,socket} \
 	lib/sysusers.d/ferruled.conf share/doc/ferrule/examples/ferruled.conf; do
 	[ -f "$moved/$file" ] || fail "$file is not installed"
@@ -71,6 +71,11 @@ found=$(find "$moved" -name 'libnccl-net*' ! -path '*/ferrule/*')
 exports=$(readelf --dyn-syms --wide "$libraries/libferrule.so" |
 	awk '$5 == "GLOBAL" && $7 != "UND" && $8 !~ /^(frl_[a-z0-9_]*@@)?FERRULE_0$/')
 [ -z "$exports" ] || fail "names that are exported without the version: $exports"
+
+# ferrule-run finds the library of its own installation.
+passes run "$moved/bin/ferrule-run" --share-malloc printenv LD_PRELOAD
+[ "$(cat "$temp/run.out")" -ef "$libraries/ferrule/libferrule-malloc.so" ] ||
+	fail "ferrule-run preloads $(cat "$temp/run.out")"
 
 # Each public function has a manual page that man finds, or one that refers to it.
 while read -r name; do
