@@ -302,7 +302,7 @@ bool in_place_destroy(struct in_place **ref)
 	return true;
 }
 
-static int send_message(int peer_fd, enum message_type type, int id, struct share *share)
+static int send_message(int peer_fd, enum message_type type, int id, const struct share *share)
 {
 	struct message message = {
 		.magic = MAGIC,
@@ -311,8 +311,6 @@ static int send_message(int peer_fd, enum message_type type, int id, struct shar
 		.size = share ? share->size : 0,
 	};
 
-	if (share)
-		share_mark_passed(share);
 	return handshake_send_fd(peer_fd, &message, sizeof(message), share ? share->fd : -1);
 }
 

@@ -13,10 +13,6 @@
 #include "lib/base/process/file_limit.h"
 #include "lib/malloc/table.h"
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
-
 enum {
 	PAGE = 4096,
 	HUGE_PAGE = 2 << 20,
@@ -207,8 +203,8 @@ static void *map_file(int fd, size_t size, size_t alignment)
 	return addr;
 }
 
-/* Fills in *share. The seals follow the mapping, as in share.c: this process alone can write, and
- * nobody can remove pages. */
+/* Fills in *share. Seals as in share.c prevent others from removing pages; share_seal() adds the one
+ * against writing. */
 static bool make_memory(size_t size, size_t alignment, struct share *share)
 {
 	struct stat status;
@@ -221,7 +217,7 @@ static bool make_memory(size_t size, size_t alignment, struct share *share)
 		addr = map_file(fd, size, alignment);
 	if (addr == MAP_FAILED)
 		goto err_close;
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
 		goto err_unmap;
 	if (size >= HUGE_PAGE)
 		syscall(SYS_madvise, addr, size, MADV_HUGEPAGE);

@@ -143,6 +143,7 @@ int share_seal(struct share *share)
 {
 	int seals = fcntl(share->fd, F_GET_SEALS);
 
+	atomic_store(&share->passed, true);
 	if (seals >= 0 && (seals & F_SEAL_FUTURE_WRITE))
 		return 0;
 	return fcntl(share->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ? -errno : 0;
@@ -225,11 +226,6 @@ uint64_t share_frees(void)
 	uint64_t n = atomic_load_explicit(&shares.n_freed, memory_order_acquire);
 
 	return source ? n + source->frees() : n;
-}
-
-void share_mark_passed(struct share *share)
-{
-	atomic_store(&share->passed, true);
 }
 
 void share_hold(void)

@@ -24,7 +24,7 @@ struct share {
 	bool is_huge;      /* its pages may be unavailable to other processes: see in_place_use() */
 	uint32_t users;    /* share_find() without share_put(), plus one while it is allocated */
 	atomic_bool freed; /* freed, or private: users should release it, and peers not read it */
-	atomic_bool passed; /* its descriptor was passed to a peer, see share_mark_passed() */
+	atomic_bool passed; /* its descriptor goes to a peer: see share_seal() */
 };
 
 /* Returns zeroed memory, or NULL with errno, which memfd_strerror() explains. */
@@ -33,8 +33,9 @@ void *share_alloc(size_t size);
 /* Later allocations use huge pages if enough are free. */
 void share_prefer_huge(void);
 
-/* From now on no process can map the allocation for writing; mappings that exist stay. Call it before
- * its descriptor goes to a process that may be another user's. Returns 0 or a negative errno. */
+/* From now on no process can map the allocation for writing; mappings that exist stay. Call it
+ * before its descriptor goes to a process that may be another user's. Returns 0 or a negative
+ * errno. */
 int share_seal(struct share *share);
 
 /* Frees an allocation. Returns false if `addr` is not the start of one. */
@@ -48,9 +49,6 @@ void share_put(struct share *share);
 bool share_is_there(uint64_t id);
 /* Returns how many allocations have been freed. */
 uint64_t share_frees(void);
-
-/* Takes note that a peer, which may belong to another user, gets the descriptor. */
-void share_mark_passed(struct share *share);
 
 /*
  * While holds last, a fork() makes no allocation private: peers may be reading any that was found.
