@@ -41,7 +41,8 @@ static int check(int fd, int32_t pid, const struct shm_export *export, uid_t *re
 	return 0;
 }
 
-/* Maps a file that has been checked for writing. Returns MAP_FAILED if it is sealed against that. */
+/* Maps a file that has been checked, for writing. Returns MAP_FAILED if it is sealed against
+ * that. */
 static void *map_writable(int fd, size_t size)
 {
 	char path[64];

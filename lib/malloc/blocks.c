@@ -203,8 +203,8 @@ static void *map_file(int fd, size_t size, size_t alignment)
 	return addr;
 }
 
-/* Fills in *share. Seals as in share.c prevent others from removing pages; share_seal() adds the one
- * against writing. */
+/* Fills in *share. Seals as in share.c prevent others from removing pages.
+ * share_seal() adds the one against writing. */
 static bool make_memory(size_t size, size_t alignment, struct share *share)
 {
 	struct stat status;

@@ -235,9 +235,9 @@ static inline uint32_t frl_inc_rkey(uint32_t rkey)
  * On the local fabric this is the fastest memory to send from: a peer reads the data in place, out
  * of this process, once the memory is registered. Peers can then read the whole allocation, but
  * never write it (FRL_IN_PLACE=0 turns this off). Only ranks of one communicator and user write
- * results of collectives into each other's buffers (FRL_SHM_WRITE=0 turns this off). Payload is copied while more than 256 MiB of the
- * allocation were never touched. The memory is shared: after fork() parent and child have the same
- * pages.
+ * results of collectives into each other's buffers (FRL_SHM_WRITE=0 turns this off). Payload is
+ * copied while more than 256 MiB of the allocation were never touched. The memory is shared: after
+ * fork() parent and child have the same pages.
  *
  * Pages are allocated at the first access, as with malloc(). Large sparse memory costs nothing, and
  * a process may be killed when the kernel or its memory cgroup runs out of memory. With

@@ -133,7 +133,8 @@ if command -v clang >/dev/null; then
 	cmp "$temp/shared.s" "$temp/plain.s" || fail "clang writes something else"
 fi
 
-# Ranks map each other's buffers: read-only mappings of the memfds of another process.
+# Ranks map each other's buffers. With FRL_SHM_WRITE=0 these mappings are read-only, unlike their
+# own.
 maps_another() {
 	local rank
 	for rank in "$@"; do
@@ -143,8 +144,8 @@ maps_another() {
 two_children() {
 	[ "$(children "$1" | wc -l)" -eq 2 ]
 }
-"$run" --share-malloc "$bench" -n 2 --malloc --min 1M --max 1M --iters 0 --repeat 1000000 \
-	>"$temp/bench.out" 2>&1 &
+FRL_SHM_WRITE=0 "$run" --share-malloc "$bench" -n 2 --malloc --min 1M --max 1M --iters 0 \
+	--repeat 1000000 >"$temp/bench.out" 2>&1 &
 launcher=$!
 started+=("$launcher")
 if wait_until two_children "$launcher"; then
