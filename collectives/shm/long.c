@@ -89,6 +89,7 @@ static void begin_progress(struct shm *shm, struct shm_operation *operation)
 {
 	shm_publish_staged(shm, operation, operation->rings_in ? 0 : operation->rounds);
 	shm_publish(&shm_progress_of(shm, operation)->taken, operation, 0);
+	shm_publish(&shm_progress_of(shm, operation)->delivered, operation, 0);
 	shm_publish_made(
 		shm, operation, operation->reduces || operation->rings_out ? 0 : operation->rounds);
 }
@@ -295,17 +296,23 @@ static int deliver(struct shm *shm, const struct shm_operation *operation, struc
 {
 	const uint8_t *from = shm_at(operation, PLAN_RECV, block.first);
 	size_t size = operation->elem_size;
+	int failed = -1;
 
-	for (uint32_t i = 1; i < shm->ranks; i++) {
+	/* Either a rank that fails sees this, and waits, or this rank sees that it has failed. */
+	atomic_store_explicit(&shm->page->is_writing, true, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	for (uint32_t i = 1; i < shm->ranks && failed < 0; i++) {
 		uint32_t rank = (shm->me + i) % shm->ranks;
 
 		/* A rank that has failed gave its buffers back to the caller. */
 		if (atomic_load_explicit(&shm->peers[rank].page->failed, memory_order_acquire))
-			return comm_fail_taken_back(shm->comm, (int)rank);
-		copy_result(operation, operation->peer[rank].result + block.first * size, from,
-			block.count * size);
+			failed = (int)rank;
+		else
+			copy_result(operation, operation->peer[rank].result + block.first * size,
+				from, block.count * size);
 	}
-	return 0;
+	atomic_store_explicit(&shm->page->is_writing, false, memory_order_release);
+	return failed < 0 ? 0 : comm_fail_taken_back(shm->comm, failed);
 }
 
 /* Makes a block of this rank's part, and writes it to the results of others or, if they cannot read

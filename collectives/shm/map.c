@@ -184,13 +184,14 @@ uint8_t *shm_find_writable(struct shm_peer *peer, const struct shm_location *loc
 
 	for (unsigned i = 0; i < SHM_MAPPINGS; i++) {
 		struct shm_mapping *mapping = &peer->mappings[i];
-		const uint8_t *addr;
+		const uint8_t *addr = NULL;
 
 		if (!mapping->addr || mapping->export.id != id)
 			continue;
 		if (!mapping->is_writable || find_in(peer, mapping, location->offset, bytes, &addr))
 			return NULL;
-		return mapping->addr + location->offset;
+		/* The offset in the peer's page may have changed since the check. */
+		return mapping->addr + (addr - mapping->addr);
 	}
 	return NULL;
 }

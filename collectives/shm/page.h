@@ -90,6 +90,7 @@ struct shm_page {
 	/* The rank has failed, and its memory may have changed: readers discard what they have
 	 * read. */
 	_Alignas(64) _Atomic uint64_t failed;
+	_Atomic uint64_t is_writing; /* to results of other ranks */
 	_Atomic uint64_t exports_changed;
 	_Atomic uint64_t exports[SHM_EXPORTS]; /* IDs of memory that readers may keep mapped */
 	/* of the process, when the exports were last checked */

@@ -2,9 +2,11 @@
 /* Runs operations in shared memory in order: see shm.h. */
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <string.h>
 
 #include "collectives/shm/internal.h"
+#include "lib/base/clock.h"
 #include "lib/base/process/backoff.h"
 #include "lib/base/memory/copy.h"
 #include "lib/base/memory/share.h"
@@ -14,6 +16,7 @@ enum {
 	MISSED_MOST = 8, /* waits in a row in which nothing arrived */
 	WORK_DUE = 16,   /* short operations between two polls of other transports */
 	STEPS = 8,       /* per call */
+	WRITERS_MS = 100,
 };
 
 /* ---- publishing */
@@ -174,11 +177,26 @@ static void done_reading(struct shm *shm)
 	atomic_store_explicit(&shm->page->finished, ++shm->reading, memory_order_release);
 }
 
+/* Waits until no other rank writes to this rank's results. A block takes microseconds, unless the
+ * writer does not run. */
+static void wait_for_writers(const struct shm *shm)
+{
+	uint64_t end_ns = clock_now_ns() + WRITERS_MS * NS_PER_MS;
+
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		while (rank != shm->me &&
+			atomic_load_explicit(
+				&shm->peers[rank].page->is_writing, memory_order_acquire) &&
+			clock_now_ns() < end_ns)
+			sched_yield();
+}
+
 void shm_give_up(struct shm *shm)
 {
 	atomic_store_explicit(&shm->page->failed, true, memory_order_relaxed);
 	/* The flag is visible before anything that the caller writes to the buffers. */
 	atomic_thread_fence(memory_order_seq_cst);
+	wait_for_writers(shm);
 }
 
 /* Checks that no owner of memory that was read has failed meanwhile. Returns 0 or the

@@ -13,6 +13,10 @@
 #include "lib/base/process/file_limit.h"
 #include "lib/malloc/table.h"
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
 enum {
 	PAGE = 4096,
 	HUGE_PAGE = 2 << 20,
@@ -203,8 +207,9 @@ static void *map_file(int fd, size_t size, size_t alignment)
 	return addr;
 }
 
-/* Fills in *share. Seals as in share.c prevent others from removing pages.
- * share_seal() adds the one against writing. */
+/* Fills in *share. The seals follow the mapping: this process alone can write, and nobody can
+ * remove pages. Other ranks of a job cannot write either: a freed block becomes another
+ * allocation. */
 static bool make_memory(size_t size, size_t alignment, struct share *share)
 {
 	struct stat status;
@@ -217,7 +222,7 @@ static bool make_memory(size_t size, size_t alignment, struct share *share)
 		addr = map_file(fd, size, alignment);
 	if (addr == MAP_FAILED)
 		goto err_close;
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
 		goto err_unmap;
 	if (size >= HUGE_PAGE)
 		syscall(SYS_madvise, addr, size, MADV_HUGEPAGE);
@@ -263,11 +268,13 @@ static struct block *reuse(size_t size, size_t alignment)
 	return best;
 }
 
-/* Peers of other users may read a block that was passed to them, so it gets no other content. */
+/* Peers of other users may read a block that was passed to them, so it gets no other content. A
+ * block that libferrule still uses may be passed any moment. */
 static bool may_keep(const struct block *block)
 {
 	return !block->is_private && block->share.size <= blocks.limits.kept &&
-		blocks.n_kept < BLOCKS_KEPT_MAX && !atomic_load(&block->share.passed);
+		blocks.n_kept < BLOCKS_KEPT_MAX && block->share.users == 1 &&
+		!atomic_load(&block->share.passed);
 }
 
 /* Removes the oldest kept block if more than `most` bytes, or too many, are kept. Returns where its
@@ -476,7 +483,8 @@ bool block_share_is_there(uint64_t id)
 
 uint64_t block_share_frees(void)
 {
-	return atomic_load_explicit(&blocks.frees, memory_order_acquire);
+	/* Sequentially consistent: a holder reads this after it has begun to hold. */
+	return atomic_load(&blocks.frees);
 }
 
 void block_share_hold(void)
@@ -486,5 +494,9 @@ void block_share_hold(void)
 
 void block_share_release(void)
 {
-	atomic_fetch_sub(&blocks.holds, 1);
+	uint32_t holds = atomic_load(&blocks.holds);
+
+	/* A child has none, but inherits objects that release theirs. */
+	while (holds > 0 && !atomic_compare_exchange_weak(&blocks.holds, &holds, holds - 1))
+		;
 }

@@ -138,6 +138,7 @@ int block_drop_pages(void *addr, size_t len)
 static void withhold(struct block *block)
 {
 	syscall(SYS_madvise, block->share.addr, block->share.size, MADV_DONTFORK);
+	block->is_withheld = true;
 }
 
 static void make_private_for_fork(struct block *block)
@@ -206,8 +207,11 @@ static void after_fork_in_parent(void)
 			;
 		syscall(SYS_close, copied[0]);
 	}
-	for (uint32_t i = 0; i < blocks.n; i++)
-		blocks.blocks[blocks.order[i]].is_copied = false;
+	for (uint32_t i = 0; i < blocks.n; i++) {
+		struct block *block = &blocks.blocks[blocks.order[i]];
+
+		block->is_copied = block->is_withheld = false;
+	}
 	pthread_mutex_unlock(&blocks.mutex);
 }
 
@@ -250,15 +254,38 @@ static bool copy_mapping(const struct block *block)
 		MAP_FAILED;
 }
 
-/* The child has no other threads yet. */
-static bool take_copy(const struct block *block)
+/* The child has no other threads yet. A block that was moving may have a private mapping already,
+ * which is newer than the file. */
+static bool take_copy(const struct block *block, bool was_moving)
 {
-	if (!table_has_file(block))
+	if (was_moving || !table_has_file(block))
 		return copy_mapping(block);
 	return mmap(block->share.addr, block->share.size, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
 		       0) != MAP_FAILED &&
 		copy_pages(block);
+}
+
+/* Keeps other mappings away from the address of a block that the child does not have, and that its
+ * table has. */
+static void leave_inaccessible(struct block *block)
+{
+	mmap(block->share.addr, block->share.size, PROT_NONE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+static void give_up_withheld(void)
+{
+	for (uint32_t i = 0; i < blocks.n; i++) {
+		struct block *block = &blocks.blocks[blocks.order[i]];
+
+		if (!block->is_withheld)
+			continue;
+		leave_inaccessible(block);
+		stop_sharing(block);
+		table_close(block);
+		block->is_withheld = block->is_moving = false;
+	}
 }
 
 static void take_copies(void)
@@ -268,10 +295,10 @@ static void take_copies(void)
 
 		if (!block->is_copied)
 			continue;
-		block->is_copied = block->is_moving = false;
 		/* Without memory the child fails when it uses the block. */
-		if (!take_copy(block))
-			munmap(block->share.addr, block->share.size);
+		if (!take_copy(block, block->is_moving))
+			leave_inaccessible(block);
+		block->is_copied = block->is_moving = false;
 		stop_sharing(block);
 		table_close(block);
 	}
@@ -296,6 +323,7 @@ static void after_fork_in_child(void)
 	int err = errno;
 
 	atomic_store(&blocks.holds, 0);
+	give_up_withheld();
 	if (copied[0] >= 0) {
 		syscall(SYS_close, copied[0]);
 		take_copies();

@@ -26,10 +26,11 @@ struct block {
 	struct share share; /* fd -1: closed */
 	size_t wanted;
 	enum block_state state;
-	bool is_private; /* its mapping is not the memfd's any more */
-	bool was_found;  /* libferrule may have told peers about it */
-	bool is_moving;  /* another mapping is about to replace the shared one */
-	bool is_copied;  /* by the child of the fork() that is in progress */
+	bool is_private;  /* its mapping is not the memfd's any more */
+	bool was_found;   /* libferrule may have told peers about it */
+	bool is_moving;   /* another mapping is about to replace the shared one */
+	bool is_copied;   /* by the child of the fork() that is in progress */
+	bool is_withheld; /* that child does not have its memory */
 	uint32_t next_unused;
 };
 

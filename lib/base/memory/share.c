@@ -12,6 +12,7 @@
 
 #include "lib/base/memory/memfd.h"
 #include "lib/base/memory/share_source.h"
+#include "lib/base/settings.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -62,10 +63,10 @@ void share_prefer_huge(void)
  * prevent others from removing pages. */
 static int map_memfd(struct share *share, int fd)
 {
+	int seals = F_SEAL_SHRINK | F_SEAL_GROW, err;
 	size_t size = share->size;
 	struct stat status;
 	uint8_t *addr;
-	int err;
 
 	if (fd < 0)
 		return fd;
@@ -74,7 +75,9 @@ static int map_memfd(struct share *share, int fd)
 	addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (addr == MAP_FAILED)
 		goto err_close;
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW))
+	if (!settings_get()->shm_write)
+		seals |= F_SEAL_FUTURE_WRITE;
+	if (fcntl(fd, F_ADD_SEALS, seals))
 		goto err_unmap;
 	/* Huge pages reduce TLB misses. Failure does not matter. */
 	if (size >= HUGE_PAGE)
@@ -142,8 +145,12 @@ void *share_alloc(size_t size)
 int share_seal(struct share *share)
 {
 	int seals = fcntl(share->fd, F_GET_SEALS);
+	struct stat status;
 
 	atomic_store(&share->passed, true);
+	/* The program may have closed the descriptor, and use the number for another file. */
+	if (fstat(share->fd, &status) || status.st_ino != share->inode)
+		return -EBADF;
 	if (seals >= 0 && (seals & F_SEAL_FUTURE_WRITE))
 		return 0;
 	return fcntl(share->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) ? -errno : 0;

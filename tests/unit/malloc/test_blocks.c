@@ -60,7 +60,8 @@ START_TEST(a_new_block_is_zeroed_sealed_and_leaves_low_descriptors)
 	ck_assert_ptr_nonnull(share);
 	ck_assert(share->addr == addr && share->size == 4 * PAGE && share->fd >= 100);
 	ck_assert(share->id & SHARE_FROM_SOURCE);
-	ck_assert_int_eq(fcntl(share->fd, F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW);
+	ck_assert_int_eq(fcntl(share->fd, F_GET_SEALS),
+		F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
 	ck_assert(fcntl(share->fd, F_GETFD) & FD_CLOEXEC);
 	block_share_put(share);
 	ck_assert(block_free(addr));
