@@ -198,6 +198,12 @@ START_TEST(without_descriptors_a_child_gets_no_block_in_use)
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 	pid = fork();
 	if (pid == 0) {
+		uint8_t *other = mmap(
+			NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		/* No other memory is taken for the block. */
+		if (block_share_find(addr, 1) || (other < addr + SIZE && other + SIZE > addr))
+			_exit(0);
 		addr[0] = 9;
 		_exit(0);
 	}
