@@ -216,11 +216,16 @@ static int check_change(const struct frl_mr *mr, uint32_t flags, const struct fr
 	return 0;
 }
 
-/* Writes only the fields that the flags name: another thread may change the others. */
-static void change_region(struct frl_mr *mr, uint32_t flags, const struct frl_mr *wanted)
+/* Writes only the fields that the flags name: another thread may change the others. Pages that the
+ * region no longer has go to `wanted`. */
+static void change_region(struct frl_mr *mr, uint32_t flags, struct frl_mr *wanted)
 {
 	device_enter(mr->device);
 	if (flags & FRL_REREG_TRANSLATION) {
+		struct share *before = mr->share;
+
+		mr->share = wanted->share;
+		wanted->share = before;
 		mr->addr = wanted->addr;
 		mr->length = wanted->length;
 		mr->iova = wanted->iova;
@@ -273,13 +278,9 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 		return rc;
 	pin(&wanted);
 	rc = mr->device->ops->mr_rereg(mr, flags, &wanted);
-	if (!rc) {
+	if (!rc)
 		change_region(mr, flags, &wanted);
-		unpin(mr);
-		mr->share = wanted.share;
-	} else {
-		unpin(&wanted);
-	}
+	unpin(&wanted);
 	return rc;
 }
 
