@@ -150,20 +150,28 @@ uint16_t local_rx_burst(struct port *base, struct port_frame frames[], uint16_t 
 	return n;
 }
 
+/* The link may be gone. */
+static void release_payload(struct local_port *port, uint16_t link)
+{
+	struct ring_link *ring = port->links[link].ring;
+
+	if (ring)
+		ring_release(&ring->rx);
+}
+
 void local_rx_free(struct port *base, const struct port_frame frames[], uint16_t n)
 {
 	struct local_port *port = (struct local_port *)base;
 
 	/* Free in reverse: the stack then returns buffers in the order in which they came. */
 	for (uint16_t i = n; i > 0; i--) {
-		const struct packet_buffer *buffer = frames[i - 1].handle;
-		struct ring_link *ring = port->links[frames[i - 1].link].ring;
+		struct packet_buffer *buffer = frames[i - 1].handle;
 
 		/* Frames with payload elsewhere are not kept (keep() in fragments.c copies it), so
 		 * the whole burst is freed by now. */
-		if (buffer->payload_in_ring && ring)
-			ring_release(&ring->rx);
-		packet_pool_put(&port->pool, frames[i - 1].handle);
+		if (unlikely(buffer->payload_in_ring))
+			release_payload(port, frames[i - 1].link);
+		packet_pool_put(&port->pool, buffer);
 	}
 }
 
@@ -245,10 +253,9 @@ static void put_rest(const struct port_packet *packet, uint8_t *to)
 
 /* The receiver then uses the payload in the ring, without a copy into a packet buffer. Payload
  * outside a frame has no pad and no ICRC. */
-static bool may_split(const struct port_packet *packet)
+static bool may_split(const struct port_packet *packet, uint32_t rest_len)
 {
-	return packet->n_pieces && !packet->trailer_len && packet->header_len >= RING_STEM &&
-		packet_len(packet) - packet->header_len >= SPLIT_LEAST;
+	return rest_len >= SPLIT_LEAST && !packet->trailer_len && packet->header_len >= RING_STEM;
 }
 
 /* Writes the packet's parts into the ring. Returns as ring_begin() does. */
@@ -263,11 +270,12 @@ static int put(struct local_port *port, struct burst_link *link, const struct po
 
 		err = ring_begin(tx, frame, len, 0, &rest);
 	} else {
-		err = ring_begin(tx, packet->header, packet->header_len,
-			packet_len(packet) - packet->header_len, &rest);
+		uint32_t rest_len = packet_len(packet) - packet->header_len;
+
+		err = ring_begin(tx, packet->header, packet->header_len, rest_len, &rest);
 		if (!err)
 			put_rest(packet, rest);
-		if (!err && may_split(packet))
+		if (!err && may_split(packet, rest_len))
 			ring_split(tx, packet->header_len);
 	}
 	if (!err)
