@@ -186,8 +186,8 @@ int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t ra
 		operation->keeping |= shm_bit(rank);
 	if (slot->passes_cache)
 		operation->nontemporal |= shm_bit(rank);
-	if (slot->out.export.id)
-		operation->peer[rank].result = shm_find_writable(peer, &slot->out, out_bytes);
+	if (operation->peer[rank].out)
+		operation->peer[rank].result = shm_writable(peer, operation->peer[rank].out);
 	if (operation->awaited)
 		return 0;
 	/* All ranks decide the same: they have seen the same slots. */

@@ -178,20 +178,14 @@ int shm_find(struct shm_peer *peer, const struct shm_location *location, size_t 
 	return err ? err : find_in(peer, mapping, location->offset, bytes, ret_addr);
 }
 
-uint8_t *shm_find_writable(struct shm_peer *peer, const struct shm_location *location, size_t bytes)
+uint8_t *shm_writable(const struct shm_peer *peer, const uint8_t *addr)
 {
-	uint64_t id = location->export.id;
-
 	for (unsigned i = 0; i < SHM_MAPPINGS; i++) {
-		struct shm_mapping *mapping = &peer->mappings[i];
-		const uint8_t *addr = NULL;
+		const struct shm_mapping *mapping = &peer->mappings[i];
 
-		if (!mapping->addr || mapping->export.id != id)
-			continue;
-		if (!mapping->is_writable || find_in(peer, mapping, location->offset, bytes, &addr))
-			return NULL;
-		/* The offset in the peer's page may have changed since the check. */
-		return mapping->addr + (addr - mapping->addr);
+		if (mapping->is_writable && addr >= mapping->addr &&
+			addr < mapping->addr + mapping->export.size)
+			return mapping->addr + (addr - mapping->addr);
 	}
 	return NULL;
 }

@@ -158,9 +158,8 @@ int shm_find_mapped(struct shm_peer *peer, const struct shm_location *location, 
 /* The same, and maps it if needed. Fails with -EPROTO, and as shm_map(). */
 int shm_find(struct shm_peer *peer, const struct shm_location *location, size_t bytes,
 	const uint8_t **ret_addr);
-/* Returns where a buffer that shm_find() has mapped can be written, or NULL. */
-uint8_t *shm_find_writable(
-	struct shm_peer *peer, const struct shm_location *location, size_t bytes);
+/* Returns `addr`, which shm_find() has returned, or NULL if this rank may only read there. */
+uint8_t *shm_writable(const struct shm_peer *peer, const uint8_t *addr);
 void shm_unmap(struct shm_peer *peer);
 
 /* Publishes that memory was freed, so that others unmap it. */
