@@ -13,10 +13,6 @@
 #include "lib/base/process/file_limit.h"
 #include "lib/malloc/table.h"
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
-
 enum {
 	PAGE = 4096,
 	HUGE_PAGE = 2 << 20,

@@ -276,7 +276,9 @@ int frl_rereg_mr(struct frl_mr *mr, uint32_t flags, struct frl_pd *pd, void *add
 		rc = mr_check_gpu_change(mr, flags, &wanted);
 	if (rc)
 		return rc;
-	pin(&wanted);
+	wanted.share = NULL;
+	if (flags & FRL_REREG_TRANSLATION)
+		pin(&wanted);
 	rc = mr->device->ops->mr_rereg(mr, flags, &wanted);
 	if (!rc)
 		change_region(mr, flags, &wanted);
