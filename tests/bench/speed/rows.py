@@ -47,7 +47,7 @@ def write_local(b):
         peers[name] = lambda test=test, tls=tls: \
             jobs.ucx(test, 1 << 20, iters, tls, b.cpus(2))[4] * 2**20 / 1e9
     peers["libfabric shm"] = lambda: jobs.libfabric_shm(1 << 20, iters // 2, b.cpus(2))
-    copies = [copy_speed(iters) for _ in range(b.rounds)]
+    speeds = [copy_speed(iters) for _ in range(b.rounds)]
     got = medians(b, peers, "write-local")
     same, spread, plain = (
         got.pop(who) for who in ("ferrule, one buffer", "ferrule", "ferrule, malloc()"))
@@ -58,7 +58,7 @@ def write_local(b):
         Result("1 MiB, out of 32 MiB of malloc()", plain, {"frl_mem_alloc()": spread}, "GB/s",
                target=0.7)],
         notes=[f"One core's memcpy() of 1 MiB, the same again and again: "
-               f"{number(median(copies), 'GB/s')}.",
+               f"{number(median(speeds), 'GB/s')}.",
                "libfabric's fi_pingpong sends one message each way in turns; all others stream."])
     b.explain(group, lambda worst: long_messages(
         b, 5000, *(ONE_PLACE if "same" in worst.what else ()),

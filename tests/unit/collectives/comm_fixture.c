@@ -28,6 +28,15 @@ bool complain(struct rank *rank, const char *format, ...)
 	return false;
 }
 
+void *job_shared_memory(size_t bytes)
+{
+	void *memory = frl_mem_alloc(bytes);
+
+	if (!memory)
+		abort();
+	return memory;
+}
+
 void job_sleep_ms(int ms)
 {
 	const struct timespec pause = { ms / 1000, (long)(ms % 1000) * 1000000 };

@@ -139,6 +139,8 @@ void job_make_vectors(struct job_vectors *v, const struct rank *rank, size_t cou
 
 /* For `main`: waits without using the library. */
 void job_sleep_ms(int ms);
+/* Returns memory of frl_mem_alloc(), or aborts. */
+void *job_shared_memory(size_t bytes);
 
 /* For `main`: waits until all ranks have called it. */
 void job_meet(struct job *job);

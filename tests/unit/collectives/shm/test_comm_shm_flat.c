@@ -48,17 +48,7 @@ static bool was_left(const struct rank *rank)
 	return !last_of(rank)->is_long && last_of(rank)->peer[rank->number].send;
 }
 
-/* Memory that others can read in place. */
-static void *alloc_shared(size_t bytes)
-{
-	void *memory = frl_mem_alloc(bytes);
-
-	if (!memory)
-		abort();
-	return memory;
-}
-
-/* Memory that they cannot. */
+/* Memory that others cannot read in place. */
 static void *alloc_plain(size_t bytes)
 {
 	void *memory = malloc(bytes);
@@ -132,7 +122,7 @@ static void check_bits(
 static void run_bits(struct rank *rank)
 {
 	size_t bytes = BLOCKS + 4096;
-	uint8_t *memory[2] = { alloc_shared(bytes), alloc_shared(bytes) };
+	uint8_t *memory[2] = { job_shared_memory(bytes), job_shared_memory(bytes) };
 
 	rank->comm->tuner.oversubscription = 1; /* however many processors there are */
 	for (int dtype = 0; dtype < FRL_DTYPES; dtype += (JOB_SHARE + 1) / 2) {
@@ -178,7 +168,7 @@ END_TEST
 /* All do, or none: one rank whose elements, or whose result, lie in plain memory decides. */
 static void run_decision(struct rank *rank)
 {
-	int32_t *send = alloc_shared(LONGEST), *recv = alloc_shared(LONGEST);
+	int32_t *send = job_shared_memory(LONGEST), *recv = job_shared_memory(LONGEST);
 	int32_t *plain = alloc_plain(LONGEST);
 
 	for (int how = 0; how < 4; how++) {
@@ -208,7 +198,7 @@ END_TEST
 static void run_beyond(struct rank *rank)
 {
 	size_t count = BEYOND / sizeof(float);
-	float *send = alloc_shared(BEYOND), *recv = alloc_shared(BEYOND);
+	float *send = job_shared_memory(BEYOND), *recv = job_shared_memory(BEYOND);
 
 	for (int how = 0; how < 3; how++) {
 		enum frl_op op = how == 1 ? FRL_MAX : how == 2 ? FRL_AVG : FRL_SUM;
@@ -243,7 +233,7 @@ static void run_unlike(struct rank *rank)
 {
 	static _Atomic bool is_told;
 	size_t count = BEYOND / sizeof(float);
-	float *send = alloc_shared(BEYOND), *recv = alloc_shared(BEYOND);
+	float *send = job_shared_memory(BEYOND), *recv = job_shared_memory(BEYOND);
 	struct frl_collective c = { .coll = FRL_ALLREDUCE,
 		.send = send,
 		.recv = recv,
@@ -283,7 +273,7 @@ END_TEST
 /* For short vectors each rank leaves its elements in place, or does not. */
 static void run_left(struct rank *rank)
 {
-	int32_t *shared = alloc_shared(SHORT), *recv = alloc_shared(SHORT);
+	int32_t *shared = job_shared_memory(SHORT), *recv = job_shared_memory(SHORT);
 	int32_t *plain = alloc_plain(SHORT);
 
 	for (int how = 0; how < 4; how++) {
@@ -327,7 +317,7 @@ static void run_false_place(struct rank *rank)
 	int row = *(const int *)rank->job->arg, what = row / 2;
 	bool is_long = row % 2;
 	size_t bytes = is_long ? LONGEST : SHORT;
-	uint8_t *send = alloc_shared(bytes), *recv = is_long ? send : alloc_shared(bytes);
+	uint8_t *send = job_shared_memory(bytes), *recv = is_long ? send : job_shared_memory(bytes);
 	struct frl_collective c = sum_of(send, recv, bytes);
 	struct shm *shm = rank->comm->shm;
 	struct frl_request *request;
@@ -368,7 +358,7 @@ END_TEST
 static void run_no_access(struct rank *rank)
 {
 	static _Atomic bool is_told;
-	uint8_t *send = alloc_shared(SHORT), *recv = alloc_shared(SHORT);
+	uint8_t *send = job_shared_memory(SHORT), *recv = job_shared_memory(SHORT);
 	struct frl_collective c = sum_of(send, recv, SHORT);
 	struct shm *shm = rank->comm->shm;
 	struct frl_request *request;
@@ -406,12 +396,12 @@ END_TEST
 static void run_in_turn(struct rank *rank)
 {
 	_Atomic uint64_t *changed = &rank->comm->shm->page->exports_changed;
-	int32_t *send[IN_TURN], *recv = alloc_shared(SHORT);
+	int32_t *send[IN_TURN], *recv = job_shared_memory(SHORT);
 	uint64_t before;
 
 	rank->comm->tuner.oversubscription = 1;
 	for (int i = 0; i < IN_TURN; i++)
-		send[i] = alloc_shared(SHORT);
+		send[i] = job_shared_memory(SHORT);
 	before = atomic_load(changed);
 	for (int turn = 0; turn < 3; turn++)
 		for (int i = 0; i < IN_TURN && !rank->failure[0]; i++)
@@ -451,7 +441,7 @@ static void limit_files(struct rank *rank, rlim_t most, struct rlimit *ret_befor
 /* Ranks that may open no more descriptors cannot map the others' memory: these copy it. */
 static void run_out_of_files(struct rank *rank)
 {
-	int32_t *send = alloc_shared(SHORT), *recv = alloc_shared(SHORT),
+	int32_t *send = job_shared_memory(SHORT), *recv = job_shared_memory(SHORT),
 		*plain = alloc_plain(SHORT);
 	const struct shm *shm = rank->comm->shm;
 	struct rlimit limit = { 0 }, unused;
@@ -500,7 +490,7 @@ struct unread {
 
 static void run_unread(struct rank *rank)
 {
-	int32_t *send = alloc_shared(SHORT), *recv = alloc_shared(SHORT);
+	int32_t *send = job_shared_memory(SHORT), *recv = job_shared_memory(SHORT);
 	struct frl_collective c = sum_of(send, recv, SHORT);
 	struct unread *how = rank->job->arg;
 	struct frl_request *request;
@@ -548,7 +538,7 @@ END_TEST
 static void run_overwritten(struct rank *rank)
 {
 	size_t count = (size_t) * (const int *)rank->job->arg / sizeof(int32_t);
-	int32_t *send = alloc_shared(LONGEST), *recv = alloc_shared(LONGEST);
+	int32_t *send = job_shared_memory(LONGEST), *recv = job_shared_memory(LONGEST);
 
 	rank->comm->tuner.oversubscription = 1;
 	for (int32_t turn = 0; turn < 200 && !rank->failure[0]; turn++) {

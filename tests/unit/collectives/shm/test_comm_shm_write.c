@@ -48,21 +48,13 @@ static bool sum(struct rank *rank, int32_t *memory, size_t count)
 	return has_delivered(rank);
 }
 
-static int32_t *get_shared(void)
-{
-	int32_t *memory = frl_mem_alloc(BYTES);
-
-	if (!memory)
-		abort();
-	return memory;
-}
-
 /* ---- into which memory */
 
 static void run_kinds(struct rank *rank)
 {
 	bool is_last = rank->number == rank->ranks - 1;
-	int32_t *memory = get_shared(), *plain = malloc(BYTES), *sealed = get_shared();
+	int32_t *memory = job_shared_memory(BYTES), *plain = malloc(BYTES),
+		*sealed = job_shared_memory(BYTES);
 	struct share *share = share_find(sealed, BYTES);
 
 	expect(rank, rank->comm->shm != NULL);
@@ -102,7 +94,7 @@ static int exchange_all(void *ctx, const void *mine, size_t bytes, void *ret_all
 static void run_forbidden(struct rank *rank)
 {
 	const struct shm_gather how = { .all = exchange_all, .ctx = rank };
-	int32_t *memory = get_shared();
+	int32_t *memory = job_shared_memory(BYTES);
 
 	expect(rank, frl_barrier(rank->comm) == 0);
 	shm_destroy(rank->comm->shm);
@@ -128,7 +120,7 @@ END_TEST
 /* Rank 1 gives up after it has published its buffer, and uses the memory again. */
 static void run_failed(struct rank *rank)
 {
-	int32_t *memory = get_shared();
+	int32_t *memory = job_shared_memory(BYTES);
 	struct frl_collective c = { .coll = FRL_ALLREDUCE,
 		.send = memory,
 		.recv = memory,
