@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Allreduce in shared memory in which each rank reduces the whole vector from all inputs: no rank
- * waits for another's result, and no rank reads what another one has just written. All inputs must
- * be readable in place until the operation is complete.
+ * waits for another's result. Inputs must be readable in place until the operation is complete. If
+ * there are two ranks, each can copy its input to its ring instead, and may overwrite it.
  */
 #include "collectives/shm/internal.h"
 #include "lib/reduce/nontemporal.h"
@@ -10,7 +10,8 @@
 enum {
 	PIECE = 4 << 10, /* bytes: one page */
 	LINE = 64,
-	LINES_AHEAD = 8, /* hardware prefetches subsequent lines, but not the first of a page */
+	LINES_AHEAD = 8,  /* hardware prefetches subsequent lines, but not the first of a page */
+	STAGED_AHEAD = 2, /* blocks: they are still cached when they are reduced */
 };
 
 /* Two ranks write each line of a long result once, and do not read what they overwrite. */
@@ -36,11 +37,20 @@ static bool uses_nontemporal(const struct shm *shm, const struct shm_operation *
 		operation->nontemporal == shm_all(shm);
 }
 
+/* A result in place is in the cache already: its input has just been copied to the ring. */
+static bool writes_nontemporal(const struct shm *shm, const struct shm_operation *operation)
+{
+	return uses_nontemporal(shm, operation) &&
+		operation->run->base[PLAN_SEND] != operation->run->base[PLAN_RECV];
+}
+
 bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 
-	return shape_reduces_to_all(run->coll) && operation->keeping == shm_all(shm) &&
+	uint32_t readable = operation->keeping | (shm->ranks == 2 ? operation->staging : 0);
+
+	return shape_reduces_to_all(run->coll) && readable == shm_all(shm) &&
 		is_whole(shm->ranks, run->bytes[PLAN_SEND], uses_nontemporal(shm, operation));
 }
 
@@ -60,8 +70,11 @@ void shm_flat_begin(struct shm_operation *operation)
 
 	operation->is_flat = true;
 	operation->rounds = (uint32_t)((operation->run->count + most - 1) / most);
-	operation->staged = operation->rounds;
+	operation->staged = operation->rings_in ? 0 : operation->rounds;
 	operation->sources = 0;
+	/* No rank maps this one's buffers. */
+	if (operation->rings_in && operation->rings_out)
+		operation->is_read = false;
 }
 
 /* Prefetches the begin of the next piece. */
@@ -95,33 +108,56 @@ static void reduce_piece(const struct shm *shm, const struct shm_operation *oper
  * Every other operation begins at the end: if the vector exceeds the cache, the end was touched
  * last, by the previous operation or by the producer of the elements, and is still cached.
  */
-static struct shm_span next_block(const struct shm_operation *operation)
+static struct shm_span block_of_round(const struct shm_operation *operation, uint32_t round)
 {
-	uint32_t round = operation->number % 2 ? operation->rounds - 1 - operation->made
-					       : operation->made;
-
+	if (operation->number % 2)
+		round = operation->rounds - 1 - round;
 	return shm_block_of(operation, (struct shm_span){ 0, operation->run->count }, round);
 }
 
-bool shm_flat_make(struct shm *shm, struct shm_operation *operation)
+bool shm_flat_stage(struct shm *shm, struct shm_operation *operation)
+{
+	uint32_t round = operation->staged;
+	struct shm_span block;
+
+	if (round == operation->rounds || round == operation->made + STAGED_AHEAD ||
+		!shm_ring_has_room(shm, operation, round, offsetof(struct shm_progress, made)))
+		return false;
+	block = block_of_round(operation, round);
+	shm_ring_write(shm, operation, shm->ranks, round, shm_at(operation, PLAN_SEND, block.first),
+		block.count * operation->elem_size);
+	shm_publish_staged(shm, operation, round + 1);
+	return true;
+}
+
+/* Returns the block of an input for the next round, or NULL if it is not there yet. */
+static const uint8_t *input_of(
+	const struct shm *shm, const struct shm_operation *operation, uint32_t rank, size_t first)
+{
+	const uint8_t *send = operation->peer[rank].send;
+	uint32_t round = operation->made;
+
+	/* This rank's block must be in its ring before the result overwrites it. */
+	if (rank == shm->me)
+		return operation->staged > round ? shm_at(operation, PLAN_SEND, first) : NULL;
+	if (send)
+		return send + first * operation->elem_size;
+	return SHM_ROUNDS_OF(shm, operation, rank, staged) > round
+		? shm_ring_of(shm, operation, rank, shm->ranks, round)
+		: NULL;
+}
+
+/* Reduces all inputs of a block. */
+static void reduce_block(const struct shm *shm, const struct shm_operation *operation,
+	const uint8_t *in[], struct shm_span block)
 {
 	size_t piece = PIECE / operation->elem_size;
-	const uint8_t *in[SHM_RANKS_MAX];
-	struct shm_span block;
-	uint8_t *target;
+	uint8_t *target = shm_at(operation, PLAN_RECV, block.first);
 
-	if (operation->made == operation->rounds)
-		return false;
-	block = next_block(operation);
-	target = shm_at(operation, PLAN_RECV, block.first);
-	for (uint32_t rank = 0; rank < shm->ranks; rank++)
-		in[rank] = rank == shm->me
-			? shm_at(operation, PLAN_SEND, block.first)
-			: operation->peer[rank].send + block.first * operation->elem_size;
-	if (uses_nontemporal(shm, operation)) {
+	if (writes_nontemporal(shm, operation)) {
 		reduce_nontemporal(target, in[0], in[1], block.count, operation->run->dtype,
 			operation->run->op);
-		block.count = 0;
+		return;
 	}
 	while (block.count > 0) {
 		size_t count = block.count < piece ? block.count : piece;
@@ -132,6 +168,23 @@ bool shm_flat_make(struct shm *shm, struct shm_operation *operation)
 		reduce_piece(shm, operation, in, target, count);
 		target += count * operation->elem_size;
 	}
-	shm_publish_made(shm, operation, operation->made + 1);
+}
+
+bool shm_flat_make(struct shm *shm, struct shm_operation *operation)
+{
+	uint32_t round = operation->made;
+	const uint8_t *in[SHM_RANKS_MAX];
+	struct shm_span block;
+
+	if (round == operation->rounds)
+		return false;
+	block = block_of_round(operation, round);
+	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
+		in[rank] = input_of(shm, operation, rank, block.first);
+		if (!in[rank])
+			return false;
+	}
+	reduce_block(shm, operation, in, block);
+	shm_publish_made(shm, operation, round + 1);
 	return true;
 }

@@ -11,6 +11,7 @@
 #include "collectives/communicator/operation.h"
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/page.h"
+#include "collectives/shm/ring_times.h"
 #include "collectives/shm/shm.h"
 
 /* An operation under way. */
@@ -37,10 +38,13 @@ struct shm_operation {
 	bool delivers;            /* this rank writes its part to the results of all others */
 	bool is_flat;             /* each rank reduces the whole vector: flat.c */
 	uint32_t keeping;         /* ranks whose whole input can be read until the end */
+	uint32_t staging;         /* ranks whose input comes through their rings */
 	uint32_t nontemporal;     /* ranks that support non-temporal stores for this operation */
 	bool overwrites;          /* results overwrite inputs for others until these are staged */
 	uint32_t rounds;
 	uint32_t staged, made;
+	/* The first of its blocks of rings, also for short operations. */
+	uint64_t first_block;
 };
 
 /* Knowledge about a buffer that short operations have sent from. */
@@ -64,6 +68,10 @@ struct shm {
 	/* Numbers of operations: the next to publish, the first for which this rank still reads
 	 * others' memory, and the first that is not complete. */
 	uint64_t published, reading, complete;
+	/* The first operation that another rank may still read. */
+	uint64_t unread;
+	uint64_t blocks; /* of rings, for all published operations */
+	struct ring_times ring_times[SHM_RANKS_MAX + 1];
 	struct run *waiting, **waiting_end; /* not published yet */
 	struct run *idle;
 	uint32_t n_idle;
@@ -108,6 +116,8 @@ static inline bool shm_scales_first(const struct run *run)
 	return operation_scales_first(run->scaled, run->dtype);
 }
 
+/* run.c: returns whether all other ranks have finished reading this operation. */
+bool shm_is_read_by_all(struct shm *shm, uint64_t number);
 /* run.c: others have finished reading this rank's buffers, or never began. */
 void shm_stop_holding(struct shm_operation *operation);
 
@@ -145,12 +155,12 @@ static inline uint8_t *shm_at(
 	return operation->run->base[buffer] + element * operation->elem_size;
 }
 
-static inline const uint8_t *shm_ring_of(
-	const struct shm *shm, uint32_t rank, uint32_t ring, uint32_t round)
+/* Returns the block of a round in a ring of another rank. */
+static inline const uint8_t *shm_ring_of(const struct shm *shm,
+	const struct shm_operation *operation, uint32_t rank, uint32_t ring, uint32_t round)
 {
-	const struct shm_page *page = rank == shm->me ? shm->page : shm->peers[rank].page;
-
-	return page->rings + shm_ring_at(ring, round);
+	return shm->peers[rank].page->rings +
+		shm_ring_at(shm->ranks, ring, operation->first_block + round);
 }
 
 static inline struct shm_progress *shm_progress_of(
@@ -204,12 +214,29 @@ static inline bool shm_have_reached(const struct shm *shm, const struct shm_oper
 	return true;
 }
 
+/* rings.c */
+
+/* Returns the number of blocks that an operation uses of each ring, at most. */
+uint64_t shm_blocks_of(const struct run *run, uint32_t elem_size);
+/* Returns whether the operation's block of a round is free in all rings of this rank: all readers
+ * have finished with its previous content. If the content is of the same operation, they have when
+ * the counter at an offset in their struct shm_progress says so. */
+bool shm_ring_has_room(
+	struct shm *shm, const struct shm_operation *operation, uint32_t round, size_t counter);
+/* Copies a block of a round to a ring. The stores are of the kind that was faster
+ * so far (ring_times.h). */
+void shm_ring_write(struct shm *shm, const struct shm_operation *operation, uint32_t ring,
+	uint32_t round, const uint8_t *from, size_t bytes);
+
 /* flat.c: returns whether each rank reduces the whole vector, rather than one part. All
  * slots must have been seen. */
 bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation);
 /* Switches the operation to that mode. */
 void shm_flat_begin(struct shm_operation *operation);
-/* Reduces a block. Returns false if none is left. */
+/* Copies a block of the input to this rank's ring. Returns false if none is left, or the ring is
+ * full. */
+bool shm_flat_stage(struct shm *shm, struct shm_operation *operation);
+/* Reduces a block. Returns false if none is left, or an input is not there yet. */
 bool shm_flat_make(struct shm *shm, struct shm_operation *operation);
 
 /* long.c */

@@ -142,6 +142,8 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	else if (operation->reduces || operation->takes_parts)
 		operation->rings_in = !shm_export(
 			shm->page, run->base[PLAN_SEND], run->bytes[PLAN_SEND], &slot->send);
+	if (operation->rings_in)
+		operation->staging = mine;
 	if (has_out(shm, run))
 		operation->rings_out = !shm_export(
 			shm->page, run->base[out], run->bytes[out], &slot->out);
@@ -184,6 +186,8 @@ int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t ra
 		operation->elsewhere |= shm_bit(rank);
 	if (slot->keeps_send && operation->peer[rank].send)
 		operation->keeping |= shm_bit(rank);
+	if (!operation->peer[rank].send)
+		operation->staging |= shm_bit(rank);
 	if (slot->passes_cache)
 		operation->nontemporal |= shm_bit(rank);
 	if (operation->peer[rank].out)
@@ -200,20 +204,16 @@ int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t ra
 
 /* ---- progress of the others */
 
-/* Returns whether the ring has room: all readers have finished with the previous operation and
- * with the block's previous round. */
+/* Returns whether a block of the rings is free. Readers take its content, or make their part of
+ * it. */
 static bool has_room(
-	const struct shm *shm, const struct shm_operation *operation, bool is_out, uint32_t round)
+	struct shm *shm, const struct shm_operation *operation, bool is_out, uint32_t round)
 {
 	bool is_taken = is_out || operation->takes_parts;
 
-	if (shm->complete != operation->number)
-		return false;
-	return round < SHM_RING ||
-		shm_have_reached(shm, operation,
-			is_taken ? offsetof(struct shm_progress, taken)
-				 : offsetof(struct shm_progress, made),
-			round - SHM_RING + 1);
+	return shm_ring_has_room(shm, operation, round,
+		is_taken ? offsetof(struct shm_progress, taken)
+			 : offsetof(struct shm_progress, made));
 }
 
 /* ---- stage, make, take */
@@ -229,7 +229,7 @@ static bool stage(struct shm *shm, struct shm_operation *operation)
 			operation, sent_part(shm, operation->run, part), round);
 
 		if (part != shm->me)
-			copy_bulk(shm->page->rings + shm_ring_at(part, round),
+			shm_ring_write(shm, operation, part, round,
 				shm_at(operation, PLAN_SEND, block.first),
 				block.count * operation->elem_size);
 	}
@@ -252,7 +252,8 @@ static const uint8_t *sent_by(const struct shm *shm, const struct shm_operation 
 {
 	const uint8_t *send = operation->peer[rank].send;
 
-	return send ? send + first * operation->elem_size : shm_ring_of(shm, rank, shm->me, round);
+	return send ? send + first * operation->elem_size
+		    : shm_ring_of(shm, operation, rank, shm->me, round);
 }
 
 /* Begins with this rank's own input, which may be overwritten by the result. */
@@ -339,7 +340,7 @@ static int make(struct shm *shm, struct shm_operation *operation)
 		shm_publish(&shm_progress_of(shm, operation)->delivered, operation, round + 1);
 	}
 	if (operation->rings_out)
-		copy_bulk(shm->page->rings + shm_ring_at(shm->ranks, round),
+		shm_ring_write(shm, operation, shm->ranks, round,
 			shm_at(operation, out_buffer(run), to.first),
 			to.count * operation->elem_size);
 	shm_publish_made(shm, operation, round + 1);
@@ -363,12 +364,12 @@ static const uint8_t *offered_by(
 		return there + first * operation->elem_size;
 	if (takes_parts)
 		return SHM_ROUNDS_OF(shm, operation, rank, staged) > round
-			? shm_ring_of(shm, rank, shm->me, round)
+			? shm_ring_of(shm, operation, rank, shm->me, round)
 			: NULL;
 	if (SHM_ROUNDS_OF(shm, operation, rank, made) <= round)
 		return NULL;
 	return there ? there + first * operation->elem_size
-		     : shm_ring_of(shm, rank, shm->ranks, round);
+		     : shm_ring_of(shm, operation, rank, shm->ranks, round);
 }
 
 static bool take_from(struct shm *shm, struct shm_operation *operation, uint32_t rank)
@@ -427,8 +428,10 @@ static int do_some(struct shm *shm, struct shm_operation *operation)
 	bool has_moved;
 	int made;
 
-	if (operation->is_flat)
-		return shm_flat_make(shm, operation);
+	if (operation->is_flat) {
+		has_moved = shm_flat_stage(shm, operation);
+		return shm_flat_make(shm, operation) || has_moved;
+	}
 	has_moved = stage(shm, operation);
 	made = make(shm, operation);
 	if (made < 0)

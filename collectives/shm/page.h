@@ -21,7 +21,10 @@ enum {
 	SHM_SLOTS = 8, /* operations under way, at most */
 	SHM_HEADER = 48,
 	SHM_SLOT_BYTES = SHM_HEADER + SHM_INLINE,
-	SHM_RING = 4, /* blocks */
+	/* Blocks of a ring. A block of a long ring has left the second-level caches when it is
+	 * written again, and no processor has to give it up. More ranks have more rings. */
+	SHM_RING_OF_TWO = 16,
+	SHM_RING_OF_MORE = 4,
 	SHM_EXPORTS = 128,
 };
 
@@ -97,7 +100,7 @@ struct shm_page {
 	uint64_t frees;
 	struct shm_progress progress[SHM_SLOTS];
 	_Alignas(4096) struct shm_slot slots[SHM_SLOTS];
-	/* One ring for each destination rank, and one for all: SHM_RING blocks each. */
+	/* One ring for each destination rank, and one for all. */
 	uint8_t rings[];
 };
 
@@ -111,15 +114,23 @@ static inline uint32_t shm_rounds(const _Atomic uint64_t *progress, uint64_t num
 	return at >> 32 == (number & UINT32_MAX) ? (uint32_t)at : 0;
 }
 
-static inline size_t shm_page_size(uint32_t ranks)
+/* Returns the number of blocks of a ring. */
+static inline uint32_t shm_ring_blocks(uint32_t ranks)
 {
-	return sizeof(struct shm_page) + (size_t)(ranks + 1) * SHM_RING * SHM_BLOCK;
+	return ranks == 2 ? SHM_RING_OF_TWO : SHM_RING_OF_MORE;
 }
 
-/* Returns the offset of a block of ring number `ring`. */
-static inline size_t shm_ring_at(uint32_t ring, uint32_t round)
+static inline size_t shm_page_size(uint32_t ranks)
 {
-	return ((size_t)ring * SHM_RING + round % SHM_RING) * SHM_BLOCK;
+	return sizeof(struct shm_page) + (size_t)(ranks + 1) * shm_ring_blocks(ranks) * SHM_BLOCK;
+}
+
+/* Returns the offset of a block of ring number `ring`. Blocks are counted since the beginning. */
+static inline size_t shm_ring_at(uint32_t ranks, uint32_t ring, uint64_t block)
+{
+	uint32_t blocks = shm_ring_blocks(ranks);
+
+	return ((size_t)ring * blocks + block % blocks) * SHM_BLOCK;
 }
 
 /* ---- mappings of a peer */

@@ -21,8 +21,7 @@ enum {
 
 /* ---- publishing */
 
-/* Returns whether all other ranks have finished reading this operation. */
-static bool is_read_by_all(struct shm *shm, uint64_t number)
+bool shm_is_read_by_all(struct shm *shm, uint64_t number)
 {
 	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
 		struct shm_peer *peer = &shm->peers[rank];
@@ -42,7 +41,8 @@ static bool has_slot(struct shm *shm)
 {
 	uint64_t last = shm->published - SHM_SLOTS;
 
-	return shm->published < SHM_SLOTS || (shm->complete > last && is_read_by_all(shm, last));
+	return shm->published < SHM_SLOTS ||
+		(shm->complete > last && shm_is_read_by_all(shm, last));
 }
 
 /* FNV-1a over words. */
@@ -77,7 +77,9 @@ static void publish(struct shm *shm, struct run *run)
 		.elem_size = shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype),
 		.is_long = run->is_long,
 		.is_holding = true,
+		.first_block = shm->blocks,
 	};
+	shm->blocks += shm_blocks_of(run, operation->elem_size);
 	shm_publish_freed(shm->page);
 	slot->signature = run->signature;
 	slot->history = shm->history;
@@ -250,7 +252,7 @@ static int complete_in_order(struct shm *shm)
 	while (shm->complete < shm->reading) {
 		struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
 
-		if (operation->is_read && !is_read_by_all(shm, shm->complete))
+		if (operation->is_read && !shm_is_read_by_all(shm, shm->complete))
 			break;
 		if (operation->is_read)
 			complete(operation);
@@ -283,7 +285,7 @@ static bool has_arrived(void *arg)
 		return atomic_load_explicit(&slot->sequence, memory_order_relaxed) ==
 			shm->reading + 1;
 	}
-	return shm->complete == shm->reading || is_read_by_all(shm, shm->complete);
+	return shm->complete == shm->reading || shm_is_read_by_all(shm, shm->complete);
 }
 
 /* Waits for an event that is likely within a microsecond, before other transports are polled.

@@ -133,7 +133,7 @@ int shm_short_match(struct shm *shm, struct shm_operation *operation, uint32_t r
 	int err = 0;
 
 	if (shape_reduces_to_all(run->coll) && input_kind == SHM_IN_RING) {
-		operation->peer[rank].send = shm_ring_of(shm, rank, shm->ranks, 0);
+		operation->peer[rank].send = shm_ring_of(shm, operation, rank, shm->ranks, 0);
 	} else if (shape_reduces_to_all(run->coll) && input_kind == SHM_IN_PLACE) {
 		/* A failed rank does not copy. */
 		if (atomic_load_explicit(&peer->page->failed, memory_order_relaxed))
@@ -165,12 +165,10 @@ void shm_short_help(struct shm *shm, const struct shm_operation *operation)
 				atomic_load_explicit(&shm->peers[rank].page->copy_requested,
 					memory_order_relaxed) == operation->number + 1);
 	if (!is_requested || !run ||
-		atomic_load_explicit(&slot->input_kind, memory_order_relaxed) != SHM_IN_PLACE)
+		atomic_load_explicit(&slot->input_kind, memory_order_relaxed) != SHM_IN_PLACE ||
+		!shm_ring_has_room(shm, operation, 0, offsetof(struct shm_progress, made)))
 		return;
-	/* The ring is free: all readers have finished with earlier operations, and later ones
-	 * wait. */
-	copy_bulk(shm->page->rings + shm_ring_at(shm->ranks, 0), run->base[PLAN_SEND],
-		run->bytes[PLAN_SEND]);
+	shm_ring_write(shm, operation, shm->ranks, 0, run->base[PLAN_SEND], run->bytes[PLAN_SEND]);
 	atomic_store_explicit(&slot->input_kind, SHM_IN_RING, memory_order_release);
 }
 

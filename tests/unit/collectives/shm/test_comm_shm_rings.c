@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rings of shared memory, through which ranks pass private memory: two ranks reduce the whole
+ * vector, blocks are reused only when they have been read, also by operations that follow at once,
+ * and the kind of stores follows the measured times.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/shm/internal.h"
+#include "tests/fixtures/program.h"
+#include "tests/unit/collectives/comm_fixture.h"
+
+enum {
+	FEW = 100 << 10,                              /* bytes: two blocks */
+	MANY = (2 * SHM_RING_OF_TWO + 5) * SHM_BLOCK, /* more than a ring */
+	TURNS = 200 / JOB_SHARE,
+	AT_ONCE = 2 * SHM_SLOTS,
+};
+
+/* ---- times */
+
+static const struct {
+	struct ring_times times;
+	bool is_wanted;
+} preferences[] = {
+	{ { 0, 0 }, false },
+	{ { 9000, 0 }, false }, /* not known yet */
+	{ { 2500, 3500 }, false },
+	{ { 9000, 3000 }, false },
+	{ { 9001, 3000 }, true },
+	{ { 28000, 4000 }, true },
+};
+
+START_LOOP_TEST(prefers, ROWS(preferences))
+{
+	ck_assert(
+		ring_times_prefer_nontemporal(&preferences[_i].times) == preferences[_i].is_wanted);
+}
+END_TEST
+
+START_TEST(times_are_smoothed)
+{
+	struct ring_times times = { 0 };
+
+	ring_times_add(&times, false, RING_TIMES_LEAST - 1, 1000);
+	ck_assert_uint_eq(times.cached, 0);
+	/* Half a block takes half the time. */
+	ring_times_add(&times, false, RING_TIMES_PER / 2, 1000);
+	ck_assert_uint_eq(times.cached, 2001);
+	ck_assert_uint_eq(times.nontemporal, 0);
+	/* A block during which the process did not run adds a quarter. */
+	ring_times_add(&times, false, RING_TIMES_PER, 10000000);
+	ck_assert_uint_eq(times.cached, 2501);
+	ring_times_add(&times, true, RING_TIMES_PER, 500);
+	ck_assert_uint_eq(times.nontemporal, 501);
+	for (int i = 0; i < 100; i++)
+		ring_times_add(&times, false, RING_TIMES_PER, 28000);
+	ck_assert(ring_times_prefer_nontemporal(&times));
+	for (int i = 0; i < 100; i++)
+		ring_times_add(&times, false, RING_TIMES_PER, 600);
+	ck_assert(!ring_times_prefer_nontemporal(&times));
+}
+END_TEST
+
+/* ---- vectors */
+
+static void *alloc_plain(size_t bytes)
+{
+	void *memory = malloc(bytes);
+
+	if (!memory)
+		abort();
+	return memory;
+}
+
+static bool was_flat(const struct rank *rank)
+{
+	const struct shm *shm = rank->comm->shm;
+
+	return shm->operations[(shm->published - 1) % SHM_SLOTS].is_flat;
+}
+
+/* Makes the times of a ring those of processors with a common cache, or of those without. */
+static void set_times(struct rank *rank, bool is_far)
+{
+	struct shm *shm = rank->comm->shm;
+
+	for (uint32_t ring = 0; ring <= shm->ranks; ring++)
+		shm->ring_times[ring] = (struct ring_times){ is_far ? UINT32_MAX : 1, 1000 };
+}
+
+/* Which buffers of a rank are shared: bits. */
+enum { SEND = 1, RECV = 2, IN_PLACE = 4 };
+
+static const struct {
+	int first, second; /* of rank 0, and of all others */
+	bool is_flat;      /* if there are two ranks */
+} buffers[] = {
+	{ 0, 0, true },
+	{ IN_PLACE, IN_PLACE, true },
+	{ IN_PLACE, 0, true },
+	{ RECV, RECV, true },
+	{ SEND, 0, true },
+	{ SEND | RECV, IN_PLACE, true },
+	/* Its input is neither copied nor kept. */
+	{ SEND | RECV | IN_PLACE, IN_PLACE, false },
+};
+
+static void run_buffers(struct rank *rank)
+{
+	int row = *(const int *)rank->job->arg;
+	int kind = rank->number == 0 ? buffers[row].first : buffers[row].second;
+	int32_t *shared[2] = { job_shared_memory(MANY), job_shared_memory(MANY) };
+	int32_t *plain[2] = { alloc_plain(MANY), alloc_plain(MANY) };
+	int32_t *send = kind & SEND ? shared[0] : plain[0];
+	int32_t *recv = kind & IN_PLACE ? send : kind & RECV ? shared[1] : plain[1];
+
+	for (int turn = 0; turn < 4 && !rank->failure[0]; turn++) {
+		size_t count = (turn / 2 ? FEW : MANY) / sizeof(int32_t) - 3;
+
+		set_times(rank, turn % 2);
+		for (size_t i = 0; i < count; i++)
+			send[i] = job_input(rank->number, i);
+		expect(rank, frl_allreduce(rank->comm, send, recv, count, FRL_INT32, FRL_SUM) == 0);
+		expect(rank, was_flat(rank) == (buffers[row].is_flat && rank->ranks == 2));
+		for (size_t i = 0; i < count && !rank->failure[0]; i++) {
+			expect(rank, recv[i] == job_sum(rank->ranks, i));
+			expect(rank, send == recv || send[i] == job_input(rank->number, i));
+		}
+	}
+	for (int i = 0; i < 2; i++) {
+		frl_mem_free(shared[i], MANY);
+		free(plain[i]);
+	}
+}
+
+START_LOOP_TEST(any_buffers, 2 * ROWS(buffers))
+{
+	int row = _i / 2;
+	struct job job = { .ranks = 2 + _i % 2, .main = run_buffers, .arg = &row };
+
+	job_run(&job);
+}
+END_TEST
+
+/* An operation on copied input is complete before the other rank has read it. The caller overwrites
+ * the buffer, and starts more. */
+static void run_ahead(struct rank *rank)
+{
+	size_t count = (size_t) * (const int *)rank->job->arg / sizeof(int32_t);
+	int32_t *data = alloc_plain(count * sizeof(int32_t));
+
+	for (int32_t turn = 0; turn < TURNS && !rank->failure[0]; turn++) {
+		/* Short operations are in between. */
+		size_t n = turn % 3 == 2 ? 10 : count;
+
+		for (size_t i = 0; i < n; i++)
+			data[i] = turn + rank->number;
+		if (turn % 16 == rank->number)
+			job_sleep_ms(1);
+		expect(rank, frl_allreduce(rank->comm, data, data, n, FRL_INT32, FRL_SUM) == 0);
+		for (size_t i = 0; i < n && !rank->failure[0]; i++)
+			expect(rank, data[i] == 2 * turn + 1);
+	}
+	free(data);
+}
+
+START_LOOP_TEST(overwritten_ahead, 2)
+{
+	static int lengths[] = { FEW, MANY };
+	struct job job = { .ranks = 2, .main = run_ahead, .arg = &lengths[_i] };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Rank 1 has published two operations and copied its input of the first. Rank 0 completes the
+ * first. The second one has the same blocks of the ring. Rank 0 does not copy to them what rank 1
+ * has not read. */
+enum { BYTES = SHM_BLOCK };
+
+static void start_sum(struct rank *rank, int32_t *data, struct frl_request **ret)
+{
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = data,
+		.recv = data,
+		.count = BYTES / sizeof(*data),
+		.dtype = FRL_INT32 };
+
+	expect(rank, frl_start(rank->comm, &c, ret) == 0);
+}
+
+/* Leaves out blocks of the rings, so that the next operation has those of the last one. */
+static void skip_blocks(struct rank *rank)
+{
+	struct shm *shm = rank->comm->shm;
+	uint64_t last = shm->operations[(shm->published - 1) % SHM_SLOTS].first_block;
+
+	shm->blocks = last + shm_ring_blocks(shm->ranks);
+}
+
+static void run_unread(struct rank *rank)
+{
+	int32_t *first = alloc_plain(BYTES), *second = alloc_plain(BYTES);
+	struct frl_request *requests[2];
+	bool is_done;
+
+	for (size_t i = 0; i < BYTES / sizeof(*first); i++) {
+		first[i] = 1000 + rank->number;
+		second[i] = 2000 + rank->number;
+	}
+	if (rank->number == 0) {
+		start_sum(rank, first, &requests[0]);
+		expect(rank, frl_request_test(requests[0], &is_done) == 0 && !is_done);
+		skip_blocks(rank);
+	}
+	job_meet(rank->job);
+	if (rank->number == 1) {
+		start_sum(rank, first, &requests[0]);
+		expect(rank, frl_request_test(requests[0], &is_done) == 0 && !is_done);
+		skip_blocks(rank);
+		start_sum(rank, second, &requests[1]);
+		expect(rank, frl_request_test(requests[0], &is_done) == 0 && !is_done);
+	}
+	job_meet(rank->job);
+	if (rank->number == 0) {
+		expect(rank, frl_request_wait(requests[0]) == 0);
+		start_sum(rank, second, &requests[1]);
+		for (int i = 0; i < 10; i++)
+			expect(rank, frl_request_test(requests[1], &is_done) == 0 && !is_done);
+	}
+	job_meet(rank->job);
+	if (rank->number == 1)
+		expect(rank, frl_request_wait(requests[0]) == 0);
+	expect(rank, frl_request_wait(requests[1]) == 0);
+	for (size_t i = 0; i < BYTES / sizeof(*first) && !rank->failure[0]; i++)
+		expect(rank, first[i] == 2001 && second[i] == 4001);
+	free(first);
+	free(second);
+}
+
+START_TEST(unread_is_kept)
+{
+	struct job job = { .ranks = 2, .main = run_unread };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Rank 0's input is in shared memory, and rank 0 makes no progress. Rank 1 has its result, but is
+ * not complete while rank 0 may still map its shared result. */
+static void run_mapped(struct rank *rank)
+{
+	bool has_shared = rank->number == 0 || *(const int *)rank->job->arg;
+	int32_t *shared[2] = { job_shared_memory(FEW), job_shared_memory(FEW) };
+	int32_t *plain[2] = { alloc_plain(FEW), alloc_plain(FEW) };
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = rank->number == 0 ? shared[0] : plain[0],
+		.recv = has_shared ? shared[1] : plain[1],
+		.count = FEW / sizeof(int32_t),
+		.dtype = FRL_INT32 };
+	struct frl_request *request;
+	bool is_done = false;
+
+	memset(shared[0], 1, FEW);
+	memset(plain[0], 1, FEW);
+	if (rank->number == 1)
+		job_meet(rank->job);
+	expect(rank, frl_start(rank->comm, &c, &request) == 0);
+	expect(rank, frl_request_test(request, &is_done) == 0);
+	if (rank->number == 0) {
+		expect(rank, !is_done);
+		job_meet(rank->job);
+	} else {
+		for (int i = 0; i < 10 && !is_done; i++)
+			expect(rank, frl_request_test(request, &is_done) == 0);
+		expect(rank, is_done == !has_shared);
+	}
+	job_meet(rank->job);
+	expect(rank, frl_request_wait(request) == 0);
+	for (int i = 0; i < 2; i++) {
+		frl_mem_free(shared[i], FEW);
+		free(plain[i]);
+	}
+}
+
+START_LOOP_TEST(mapped_is_awaited, 2)
+{
+	struct job job = { .ranks = 2, .main = run_mapped, .arg = &_i };
+
+	job_run(&job);
+}
+END_TEST
+
+/* More operations at once than there are slots, of all kinds of long ones. */
+static void run_at_once(struct rank *rank)
+{
+	struct frl_request *requests[AT_ONCE];
+	size_t ranks = (size_t)rank->ranks, count = FEW / sizeof(int32_t), all = count * ranks;
+	int32_t *send = alloc_plain(all * sizeof(int32_t));
+	int32_t *recv[AT_ONCE];
+
+	for (size_t i = 0; i < all; i++)
+		send[i] = job_input(rank->number, i);
+	for (int i = 0; i < AT_ONCE; i++) {
+		static const enum frl_coll colls[] = { FRL_ALLREDUCE, FRL_ALLTOALL, FRL_ALLGATHER };
+		struct frl_collective c = {
+			.coll = colls[i % 3],
+			.send = send,
+			.count = count,
+			.dtype = FRL_INT32,
+		};
+
+		recv[i] = alloc_plain(all * sizeof(int32_t));
+		c.recv = recv[i];
+		expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0);
+	}
+	for (int i = 0; i < AT_ONCE; i++)
+		expect(rank, frl_request_wait(requests[i]) == 0);
+	for (int i = 0; i < AT_ONCE; i++) {
+		for (size_t k = 0; k < (i % 3 ? all : count) && !rank->failure[0]; k++) {
+			int from = (int)(k / count);
+			size_t at = k % count + (i % 3 == 1 ? (size_t)rank->number * count : 0);
+
+			expect(rank,
+				recv[i][k] ==
+					(i % 3 ? job_input(from, at) : job_sum(rank->ranks, k)));
+		}
+		free(recv[i]);
+	}
+	free(send);
+}
+
+START_RANGE_TEST(many_at_once, 2, 5)
+{
+	struct job job = { .ranks = _i, .main = run_at_once };
+
+	job_run(&job);
+}
+END_TEST
+
+TEST_FILE(comm_shm_rings)
