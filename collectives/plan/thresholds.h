@@ -29,13 +29,13 @@
 #define THRESHOLDS_OF_SHM(X)                                       \
 	X(SHM_RANKS_MAX, 16, "ranks", "")                          \
 	X(SHM_INLINE, (32 << 10) - 48, "short", " bytes")          \
+	X(SHM_SHORT_OF_TWO, 4 << 10, "short-of-2", " bytes")       \
 	X(SHM_IN_PLACE_FROM, 1 << 10, "in-place", " bytes")        \
 	X(SHM_BLOCK, 64 << 10, "block", " bytes")                  \
 	X(SHM_WHOLE_RANKS, 4, "whole-ranks", "")                   \
 	X(SHM_WHOLE_BYTES, 64 << 10, "whole", " bytes")            \
 	X(SHM_WHOLE_BYTES_OF_TWO, 8 << 20, "whole-of-2", " bytes") \
-	X(SHM_STREAM_BYTES, 4 << 20, "non-temporal", " bytes")     \
-	X(SHM_DELIVER_FROM, 32 << 10, "deliver", " bytes")
+	X(SHM_STREAM_BYTES, 4 << 20, "non-temporal", " bytes")
 
 #define THRESHOLD_CONSTANT(constant, value, name, unit) constant = (value),
 

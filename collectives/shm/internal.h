@@ -47,12 +47,12 @@ struct shm_operation {
 	uint64_t first_block;
 };
 
-/* Knowledge about a buffer that short operations have sent from. */
+/* Knowledge about a buffer of operations. */
 struct shm_seen {
-	const uint8_t *send; /* NULL: none */
+	const uint8_t *addr; /* NULL: none */
 	size_t bytes;
 	uint64_t frees;     /* share_frees() at that time */
-	uint32_t uses;      /* uses since then without a known location */
+	uint32_t uses;      /* by short operations, without a known location */
 	bool is_shared;     /* `place` is its location */
 	unsigned export_at; /* valid while page->exports has its ID at this index */
 	struct shm_location location;
@@ -120,6 +120,13 @@ static inline bool shm_scales_first(const struct run *run)
 bool shm_is_read_by_all(struct shm *shm, uint64_t number);
 /* run.c: others have finished reading this rank's buffers, or never began. */
 void shm_stop_holding(struct shm_operation *operation);
+
+/* seen.c: exports a buffer. Returns false if others cannot read it. */
+bool shm_locate(
+	struct shm *shm, const uint8_t *addr, size_t bytes, struct shm_location *ret_location);
+/* The same for a buffer that is used repeatedly, if no other export has to go. Returns NULL at its
+ * first use, and if it has no location. */
+const struct shm_location *shm_locate_again(struct shm *shm, const uint8_t *addr, size_t bytes);
 
 /* short.c: fills in this rank's input and the ranks that it waits for. */
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);

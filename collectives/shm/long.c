@@ -140,13 +140,13 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
 	if (operation->overwrites)
 		operation->rings_in = true;
 	else if (operation->reduces || operation->takes_parts)
-		operation->rings_in = !shm_export(
-			shm->page, run->base[PLAN_SEND], run->bytes[PLAN_SEND], &slot->send);
+		operation->rings_in = !shm_locate(
+			shm, run->base[PLAN_SEND], run->bytes[PLAN_SEND], &slot->send);
 	if (operation->rings_in)
 		operation->staging = mine;
 	if (has_out(shm, run))
-		operation->rings_out = !shm_export(
-			shm->page, run->base[out], run->bytes[out], &slot->out);
+		operation->rings_out = !shm_locate(
+			shm, run->base[out], run->bytes[out], &slot->out);
 	if (!operation->rings_in && run->base[PLAN_SEND] != run->base[PLAN_RECV]) {
 		slot->keeps_send = true;
 		operation->keeping = mine;
@@ -159,7 +159,7 @@ void shm_long_begin(struct shm *shm, struct shm_operation *operation, struct shm
  * it. Each rank decides this for itself. */
 static bool can_deliver(const struct shm *shm, const struct shm_operation *operation)
 {
-	if (!is_in_chunks(operation->run) || operation->run->bytes[PLAN_RECV] < SHM_DELIVER_FROM)
+	if (!is_in_chunks(operation->run))
 		return false;
 	for (uint32_t rank = 0; rank < shm->ranks; rank++)
 		if (rank != shm->me && !operation->peer[rank].result)

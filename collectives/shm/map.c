@@ -207,7 +207,7 @@ static void set_export(struct shm_page *page, unsigned i, uint64_t id)
 	atomic_store_explicit(&page->exports[i], id, memory_order_relaxed);
 }
 
-/* Removes freed memory from the exports. Returns an unused entry, or SHM_EXPORTS. */
+/* Removes freed memory from the exports. Returns the first unused entry, or SHM_EXPORTS. */
 static unsigned remove_freed(struct shm_page *page, bool *ret_has_changed)
 {
 	unsigned unused = SHM_EXPORTS;
@@ -220,7 +220,7 @@ static unsigned remove_freed(struct shm_page *page, bool *ret_has_changed)
 			*ret_has_changed = true;
 			id = 0;
 		}
-		if (!id)
+		if (!id && unused == SHM_EXPORTS)
 			unused = i;
 	}
 	return unused;
@@ -298,11 +298,13 @@ static bool find_location(const void *addr, size_t bytes, struct shm_location *r
 	return true;
 }
 
-bool shm_export(
-	struct shm_page *page, const void *addr, size_t bytes, struct shm_location *ret_location)
+bool shm_export(struct shm_page *page, const void *addr, size_t bytes,
+	struct shm_location *ret_location, unsigned *ret_at)
 {
-	return find_location(addr, bytes, ret_location) &&
-		note_export(page, ret_location->export.id, true) < SHM_EXPORTS;
+	if (!find_location(addr, bytes, ret_location))
+		return false;
+	*ret_at = note_export(page, ret_location->export.id, true);
+	return true;
 }
 
 bool shm_export_if_room(struct shm_page *page, const void *addr, size_t bytes,

@@ -175,11 +175,11 @@ void shm_unmap(struct shm_peer *peer);
 
 /* Publishes that memory was freed, so that others unmap it. */
 void shm_publish_freed(struct shm_page *page);
-/* Exports the buffer [addr, addr + bytes). Returns false if others cannot read it. */
-bool shm_export(
-	struct shm_page *page, const void *addr, size_t bytes, struct shm_location *ret_location);
-/* The same, but returns false if another export would have to go. *ret_at is the entry in
- * page->exports, valid while it has the ID. */
+/* Exports the buffer [addr, addr + bytes). Returns false if others cannot read it. *ret_at is the
+ * entry in page->exports, valid while it has the ID. */
+bool shm_export(struct shm_page *page, const void *addr, size_t bytes,
+	struct shm_location *ret_location, unsigned *ret_at);
+/* The same, but returns false if another export would have to go. */
 bool shm_export_if_room(struct shm_page *page, const void *addr, size_t bytes,
 	struct shm_location *ret_location, unsigned *ret_at);
 

@@ -50,6 +50,7 @@ static void make_record(struct shm *shm, struct page_record *record)
 {
 	const char *why = why_not(shm->comm);
 	struct shm_location location;
+	unsigned at;
 
 	*record = (struct page_record){ .pid = (int32_t)getpid() };
 	shm->page_size = shm_page_size(shm->ranks);
@@ -58,7 +59,7 @@ static void make_record(struct shm *shm, struct page_record *record)
 		if (!shm->page || !seal_page(shm) ||
 			getrandom(&record->secret, sizeof(record->secret), 0) !=
 				sizeof(record->secret) ||
-			!shm_export(shm->page, shm->page, shm->page_size, &location))
+			!shm_export(shm->page, shm->page, shm->page_size, &location, &at))
 			why = memfd_strerror(errno);
 	}
 	if (why) {
@@ -204,6 +205,8 @@ bool shm_is_long(const struct frl_comm *comm, const struct operation *operation)
 	size_t ranks = (size_t)comm->ranks, bytes = key->count * operation->job.elem_size;
 	const struct shape *shape = shape_of(key->coll);
 
+	if (ranks == 2 && shape_reduces_to_all(key->coll) && bytes > SHM_SHORT_OF_TWO)
+		return true;
 	return bytes > SHM_INLINE ||
 		bytes * shape_blocks(&shape->send, ranks) * (ranks - 1) > SHM_INLINE;
 }

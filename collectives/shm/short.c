@@ -12,43 +12,8 @@
 #include "collectives/shm/internal.h"
 #include "lib/base/error.h"
 #include "lib/base/memory/copy.h"
-#include "lib/base/memory/share.h"
-
-enum {
-	AGAIN = 256, /* uses after which a buffer without a known location is looked up again */
-	GRAIN = 64,  /* bytes: buffers are rarely closer to each other */
-};
 
 _Static_assert(SHM_INLINE <= SHM_BLOCK, "what was left fits into a block of the ring");
-
-static struct shm_seen *entry_of(struct shm *shm, const uint8_t *send)
-{
-	uint64_t hash = (uint64_t)(uintptr_t)send / GRAIN * UINT64_C(0x9e3779b97f4a7c15);
-
-	return &shm->seen[(hash >> 32) % SHM_SEEN];
-}
-
-/* Returns the location of a buffer that was used before, if nothing was freed since: the address
- * could belong to another allocation. Returns NULL if the location is unknown. */
-static const struct shm_location *location_of(struct shm *shm, const uint8_t *send, size_t bytes)
-{
-	struct shm_seen *seen = entry_of(shm, send);
-	uint64_t frees = share_frees();
-
-	if (seen->send != send || bytes > seen->bytes || seen->frees != frees) {
-		*seen = (struct shm_seen){ .send = send, .bytes = bytes, .frees = frees };
-		return NULL;
-	}
-	if (!seen->is_shared && seen->uses++ % AGAIN == 0)
-		seen->is_shared = shm_export_if_room(
-			shm->page, send, seen->bytes, &seen->location, &seen->export_at);
-	/* A long operation may have displaced the export. */
-	if (seen->is_shared &&
-		atomic_load_explicit(&shm->page->exports[seen->export_at], memory_order_relaxed) !=
-			seen->location.export.id)
-		seen->is_shared = false;
-	return seen->is_shared ? &seen->location : NULL;
-}
 
 /* Decides whether the input stays in place until all have read it. Not if ranks share
  * processors: waiting for readers takes long then. */
@@ -63,7 +28,7 @@ static bool keep_in_place(struct shm *shm, struct shm_operation *operation, stru
 		send == run->base[PLAN_RECV] || shm_scales_first(run) ||
 		shm->comm->tuner.oversubscription > 1)
 		return false;
-	location = location_of(shm, send, bytes);
+	location = shm_locate_again(shm, send, bytes);
 	if (!location)
 		return false;
 	slot->send = *location;

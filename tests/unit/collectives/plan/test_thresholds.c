@@ -17,9 +17,10 @@ static const struct {
 		"direct-whole 50% of segment, both-ways 8 segments, pieces 32 segments, alike "
 		"5%\n" },
 	{ thresholds_of_shm,
-		"thresholds: ranks 16, short 32720 bytes, in-place 1024 bytes, block 65536 bytes, "
+		"thresholds: ranks 16, short 32720 bytes, short-of-2 4096 bytes, "
+		"in-place 1024 bytes, block 65536 bytes, "
 		"whole-ranks 4, whole 65536 bytes, whole-of-2 8388608 bytes, "
-		"non-temporal 4194304 bytes, deliver 32768 bytes\n" },
+		"non-temporal 4194304 bytes\n" },
 };
 
 START_LOOP_TEST(text_names_all, ROWS(texts))
@@ -38,7 +39,8 @@ END_TEST
 START_TEST(values_fit_each_other)
 {
 	/* Data that is short, or left in place, fits into a block of a ring. */
-	ck_assert_int_lt(SHM_IN_PLACE_FROM, SHM_INLINE);
+	ck_assert_int_lt(SHM_IN_PLACE_FROM, SHM_SHORT_OF_TWO);
+	ck_assert_int_lt(SHM_SHORT_OF_TWO, SHM_INLINE);
 	ck_assert_int_le(SHM_INLINE, SHM_BLOCK);
 	ck_assert_int_le(SHM_BLOCK, SHM_WHOLE_BYTES);
 	ck_assert_int_lt(SHM_WHOLE_BYTES, SHM_WHOLE_BYTES_OF_TWO);

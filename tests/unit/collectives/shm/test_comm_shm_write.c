@@ -59,7 +59,7 @@ static void run_kinds(struct rank *rank)
 
 	expect(rank, rank->comm->shm != NULL);
 	expect(rank, sum(rank, memory, COUNT));
-	expect(rank, sum(rank, memory, SHM_DELIVER_FROM / sizeof(int32_t) + 1));
+	expect(rank, sum(rank, memory, SHM_INLINE / sizeof(int32_t) + 1));
 	expect(rank, !sum(rank, plain, COUNT));
 	/* The last rank alone writes to all others, whose memory is shared. */
 	expect(rank, sum(rank, is_last ? plain : memory, COUNT) == is_last);
