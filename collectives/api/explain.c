@@ -63,8 +63,10 @@ static const char *way_in_shm(const struct frl_comm *comm, const struct operatio
 	if (!shm_is_long(comm, operation))
 		return "in one exchange";
 	if (shm_may_be_flat(comm, operation))
-		return "each rank reduces the whole vector if all inputs can be read in place, "
-		       "else one part";
+		return comm->ranks == 2 ? "each rank reduces the whole vector, or one part if a "
+					  "result overwrites shared input"
+					: "each rank reduces the whole vector if all inputs can be "
+					  "read in place, else one part";
 	if (shape_reduces_to_all(coll))
 		return "each rank reduces one part";
 	return shape_reduces(coll) ? "each rank reduces its block" : "block by block";

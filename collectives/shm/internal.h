@@ -68,8 +68,6 @@ struct shm {
 	/* Numbers of operations: the next to publish, the first for which this rank still reads
 	 * others' memory, and the first that is not complete. */
 	uint64_t published, reading, complete;
-	/* The first operation that another rank may still read. */
-	uint64_t unread;
 	uint64_t blocks; /* of rings, for all published operations */
 	struct ring_times ring_times[SHM_RANKS_MAX + 1];
 	struct run *waiting, **waiting_end; /* not published yet */
@@ -116,8 +114,6 @@ static inline bool shm_scales_first(const struct run *run)
 	return operation_scales_first(run->scaled, run->dtype);
 }
 
-/* run.c: returns whether all other ranks have finished reading this operation. */
-bool shm_is_read_by_all(struct shm *shm, uint64_t number);
 /* run.c: others have finished reading this rank's buffers, or never began. */
 void shm_stop_holding(struct shm_operation *operation);
 

@@ -8,27 +8,41 @@
 #include "lib/base/clock.h"
 #include "lib/base/memory/copy.h"
 
-/* One of PROBE_EVERY blocks is written with the other kind of stores, so that readers know the time
- * of both kinds. */
-enum { PROBE_EVERY = 64, PROBE_AT = 8 };
-
 uint64_t shm_blocks_of(const struct run *run, uint32_t elem_size)
 {
 	return run->is_long ? (run->count * elem_size + SHM_BLOCK - 1) / SHM_BLOCK + 1 : 1;
 }
 
+/* Returns the first operation that another rank may still read, `number` at most. */
+static uint64_t first_unread(struct shm *shm, uint64_t number)
+{
+	uint64_t first = number;
+
+	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
+		struct shm_peer *peer = &shm->peers[rank];
+
+		if (rank == shm->me)
+			continue;
+		if (peer->finished < number)
+			peer->finished = atomic_load_explicit(
+				&peer->page->finished, memory_order_acquire);
+		if (peer->finished < first)
+			first = peer->finished;
+	}
+	return first;
+}
+
 bool shm_ring_has_room(
 	struct shm *shm, const struct shm_operation *operation, uint32_t round, size_t counter)
 {
-	uint64_t block = operation->first_block + round, oldest;
+	uint64_t first = first_unread(shm, operation->number);
+	uint64_t oldest = shm->operations[first % SHM_SLOTS].first_block;
+	uint32_t blocks = shm_ring_blocks(shm->ranks);
 
-	while (shm->unread < operation->number && shm_is_read_by_all(shm, shm->unread))
-		shm->unread++;
-	oldest = shm->operations[shm->unread % SHM_SLOTS].first_block;
-	if (block < oldest + shm_ring_blocks(shm->ranks))
+	if (operation->first_block + round < oldest + blocks)
 		return true;
-	return shm->unread == operation->number &&
-		shm_have_reached(shm, operation, counter, round - shm_ring_blocks(shm->ranks) + 1);
+	return first == operation->number &&
+		shm_have_reached(shm, operation, counter, round - blocks + 1);
 }
 
 /* ---- kinds of stores */
@@ -39,11 +53,11 @@ void shm_ring_write(struct shm *shm, const struct shm_operation *operation, uint
 	uint64_t block = operation->first_block + round, start_ns = clock_now_ns();
 	uint8_t *to = shm->page->rings + shm_ring_at(shm->ranks, ring, block);
 	struct ring_times *times = &shm->ring_times[ring];
-	bool passes = ring_times_prefer_nontemporal(times) != (block % PROBE_EVERY == PROBE_AT);
+	bool is_nontemporal = ring_times_choose_nontemporal(times);
 
-	if (passes)
+	if (is_nontemporal)
 		copy_nontemporal(to, from, bytes);
 	else
 		copy_bulk(to, from, bytes);
-	ring_times_add(times, passes, bytes, clock_now_ns() - start_ns);
+	ring_times_add(times, is_nontemporal, bytes, clock_now_ns() - start_ns);
 }

@@ -23,7 +23,8 @@ enum {
 
 /* ---- publishing */
 
-bool shm_is_read_by_all(struct shm *shm, uint64_t number)
+/* Returns whether all other ranks have finished reading this operation. */
+static bool is_read_by_all(struct shm *shm, uint64_t number)
 {
 	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
 		struct shm_peer *peer = &shm->peers[rank];
@@ -43,8 +44,7 @@ static bool has_slot(struct shm *shm)
 {
 	uint64_t last = shm->published - SHM_SLOTS;
 
-	return shm->published < SHM_SLOTS ||
-		(shm->complete > last && shm_is_read_by_all(shm, last));
+	return shm->published < SHM_SLOTS || (shm->complete > last && is_read_by_all(shm, last));
 }
 
 /*
@@ -52,10 +52,12 @@ static bool has_slot(struct shm *shm)
  * is free. Processors that have read these lines give them up now, while this rank waits, and not
  * one after the other when it writes its input. A prefetch does not do that: the lines are cached.
  */
-static void touch_next_slot(struct shm *shm, const struct run *run)
+static void touch_next_slot(struct shm *shm, const struct shm_operation *operation)
 {
 	uint8_t *data = shm->page->slots[shm->published % SHM_SLOTS].data;
-	size_t bytes = run->is_long ? 2 * sizeof(struct shm_location) : run->bytes[PLAN_SEND];
+	bool has_locations = operation->is_long || operation->peer[shm->me].send;
+	size_t bytes = has_locations ? 2 * sizeof(struct shm_location)
+				     : operation->run->bytes[PLAN_SEND];
 	size_t lines = (SHM_HEADER + bytes + LINE - 1) / LINE;
 
 	if (!has_slot(shm))
@@ -112,7 +114,7 @@ static void publish(struct shm *shm, struct run *run)
 	else
 		shm_stop_holding(operation);
 	atomic_store_explicit(&slot->sequence, number + 1, memory_order_release);
-	touch_next_slot(shm, run);
+	touch_next_slot(shm, operation);
 }
 
 static int publish_all(struct shm *shm)
@@ -272,7 +274,7 @@ static int complete_in_order(struct shm *shm)
 	while (shm->complete < shm->reading) {
 		struct shm_operation *operation = &shm->operations[shm->complete % SHM_SLOTS];
 
-		if (operation->is_read && !shm_is_read_by_all(shm, shm->complete))
+		if (operation->is_read && !is_read_by_all(shm, shm->complete))
 			break;
 		if (operation->is_read)
 			complete(operation);
@@ -305,7 +307,7 @@ static bool has_arrived(void *arg)
 		return atomic_load_explicit(&slot->sequence, memory_order_relaxed) ==
 			shm->reading + 1;
 	}
-	return shm->complete == shm->reading || shm_is_read_by_all(shm, shm->complete);
+	return shm->complete == shm->reading || is_read_by_all(shm, shm->complete);
 }
 
 /* Waits for an event that is likely within a microsecond, before other transports are polled.
@@ -372,24 +374,33 @@ bool shm_waits_for(const struct shm *shm, int peer)
 		!has_finished(shm, rank, shm->published - SHM_SLOTS);
 }
 
-/* Returns the rank with the least progress. */
+/* Returns the progress of a rank, for comparison: operations, and rounds of this one. */
+static uint64_t progress_of(const struct shm *shm, uint32_t rank, uint64_t number)
+{
+	const struct shm_page *page = shm->peers[rank].page;
+	const struct shm_progress *progress = &page->progress[number % SHM_SLOTS];
+	uint64_t finished = atomic_load_explicit(&page->finished, memory_order_relaxed);
+
+	if (finished != number)
+		return finished;
+	return finished + shm_rounds(&progress->made, number) +
+		shm_rounds(&progress->taken, number);
+}
+
+/* Returns the rank with the least progress, if it has not finished the operation. */
 static int slowest(const struct shm *shm, uint64_t number)
 {
 	uint64_t least = UINT64_MAX;
 	int slowest = -1;
 
 	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
-		const struct shm_page *page = shm->peers[rank].page;
-		const struct shm_progress *progress;
-		uint64_t rounds;
+		uint64_t progress;
 
 		if (rank == shm->me || has_finished(shm, rank, number))
 			continue;
-		progress = &page->progress[number % SHM_SLOTS];
-		rounds = (uint64_t)shm_rounds(&progress->made, number) +
-			shm_rounds(&progress->taken, number);
-		if (rounds < least) {
-			least = rounds;
+		progress = progress_of(shm, rank, number);
+		if (progress < least) {
+			least = progress;
 			slowest = (int)rank;
 		}
 	}

@@ -7,8 +7,8 @@
  * ranks. A short operation is one exchange: each rank writes its input, or the location of its
  * input, to a slot of its page, and reads the input of all others. In a long operation the slot
  * gives the location of the rank's buffers. Each rank reduces its part of the vector from all
- * buffers into its own, and the others copy it from there; or few ranks each reduce the whole
- * vector, see flat.c. Buffers from frl_mem_alloc() are read in place, others through rings in
+ * buffers into its own, and the others copy it from there; or two to four ranks each reduce the
+ * whole vector, see flat.c. Buffers from frl_mem_alloc() are read in place, others through rings in
  * the page.
  *
  * A slot is reused when all ranks have finished reading it. An operation whose input others read in

@@ -146,7 +146,8 @@ static const struct {
 	const char *text;
 } explained[] = {
 	{ FRL_ALLREDUCE, 2, 100, "in one exchange\n" },
-	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4, "each rank reduces the whole vector if" },
+	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4,
+		"each rank reduces the whole vector, or one part if a result" },
 	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4, "each rank reduces the whole vector if" },
 	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4 + 1, "each rank reduces one part\n" },
 	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4 + 1, "each rank reduces one part\n" },

@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "collectives/shm/internal.h"
+#include "lib/reduce/nontemporal.h"
 #include "tests/fixtures/program.h"
 #include "tests/unit/collectives/comm_fixture.h"
 
 enum {
 	FEW = 100 << 10,                              /* bytes: two blocks */
 	MANY = (2 * SHM_RING_OF_TWO + 5) * SHM_BLOCK, /* more than a ring */
-	TURNS = 200 / JOB_SHARE,
 	AT_ONCE = 2 * SHM_SLOTS,
 };
 
@@ -25,12 +25,12 @@ static const struct {
 	struct ring_times times;
 	bool is_wanted;
 } preferences[] = {
-	{ { 0, 0 }, false },
-	{ { 9000, 0 }, false }, /* not known yet */
-	{ { 2500, 3500 }, false },
-	{ { 9000, 3000 }, false },
-	{ { 9001, 3000 }, true },
-	{ { 28000, 4000 }, true },
+	{ { 0, 0, 0 }, false },
+	{ { 9000, 0, 0 }, false }, /* not known yet */
+	{ { 2500, 3500, 0 }, false },
+	{ { 9000, 3000, 0 }, false },
+	{ { 9001, 3000, 0 }, true },
+	{ { 28000, 4000, 0 }, true },
 };
 
 START_LOOP_TEST(prefers, ROWS(preferences))
@@ -40,9 +40,15 @@ START_LOOP_TEST(prefers, ROWS(preferences))
 }
 END_TEST
 
+/* Past the blocks that are not measured. */
+static struct ring_times no_times(void)
+{
+	return (struct ring_times){ .blocks = RING_TIMES_SKIPPED };
+}
+
 START_TEST(times_are_smoothed)
 {
-	struct ring_times times = { 0 };
+	struct ring_times times = no_times();
 
 	ring_times_add(&times, false, RING_TIMES_LEAST - 1, 1000);
 	ck_assert_uint_eq(times.cached, 0);
@@ -52,15 +58,54 @@ START_TEST(times_are_smoothed)
 	ck_assert_uint_eq(times.nontemporal, 0);
 	/* A block during which the process did not run adds a quarter. */
 	ring_times_add(&times, false, RING_TIMES_PER, 10000000);
-	ck_assert_uint_eq(times.cached, 2501);
-	ring_times_add(&times, true, RING_TIMES_PER, 500);
-	ck_assert_uint_eq(times.nontemporal, 501);
+	ck_assert_uint_eq(times.cached, 2502);
+	/* A faster one counts for a half. */
+	ring_times_add(&times, false, RING_TIMES_PER, 501);
+	ck_assert_uint_eq(times.cached, 1502);
+	ring_times_add(&times, true, RING_TIMES_PER, 0);
+	ck_assert_uint_eq(times.nontemporal, 1);
+	for (int i = 0; i < 100; i++)
+		ring_times_add(&times, true, RING_TIMES_PER, 500);
+	ck_assert_uint_gt(times.nontemporal, 400);
 	for (int i = 0; i < 100; i++)
 		ring_times_add(&times, false, RING_TIMES_PER, 28000);
 	ck_assert(ring_times_prefer_nontemporal(&times));
 	for (int i = 0; i < 100; i++)
 		ring_times_add(&times, false, RING_TIMES_PER, 600);
 	ck_assert(!ring_times_prefer_nontemporal(&times));
+}
+END_TEST
+
+/* Blocks that take as long as on processors without, or with a common cache. Returns how many of
+ * `n` are written with non-temporal stores. */
+static int write_blocks(struct ring_times *times, int n, bool is_far)
+{
+	int n_nontemporal = 0;
+
+	for (int i = 0; i < n; i++) {
+		bool is_nontemporal = ring_times_choose_nontemporal(times);
+
+		ring_times_add(times, is_nontemporal, RING_TIMES_PER,
+			is_nontemporal   ? 4000
+				: is_far ? 28000
+					 : 2500);
+		n_nontemporal += is_nontemporal;
+	}
+	return n_nontemporal;
+}
+
+START_TEST(follows_distance)
+{
+	struct ring_times times = { 0 };
+	int some = 100 * RING_TIMES_PROBES;
+
+	/* The first blocks, whose pages are new, are slow. */
+	for (int i = 0; i < RING_TIMES_SKIPPED; i++)
+		ring_times_add(&times, false, RING_TIMES_PER, 1000000);
+	ck_assert_int_eq(write_blocks(&times, some, false), some / RING_TIMES_PROBES);
+	ck_assert_int_gt(write_blocks(&times, some, true), some * 9 / 10);
+	ck_assert_int_eq(write_blocks(&times, some, true), some - some / RING_TIMES_PROBES);
+	ck_assert_int_lt(write_blocks(&times, some, false), some / 10);
 }
 END_TEST
 
@@ -88,7 +133,11 @@ static void set_times(struct rank *rank, bool is_far)
 	struct shm *shm = rank->comm->shm;
 
 	for (uint32_t ring = 0; ring <= shm->ranks; ring++)
-		shm->ring_times[ring] = (struct ring_times){ is_far ? UINT32_MAX : 1, 1000 };
+		shm->ring_times[ring] = (struct ring_times){
+			.cached = is_far ? UINT32_MAX : 1000,
+			.nontemporal = is_far ? 1000 : UINT32_MAX,
+			.blocks = RING_TIMES_SKIPPED,
+		};
 }
 
 /* Which buffers of a rank are shared: bits. */
@@ -145,32 +194,86 @@ START_LOOP_TEST(any_buffers, 2 * ROWS(buffers))
 }
 END_TEST
 
-/* An operation on copied input is complete before the other rank has read it. The caller overwrites
- * the buffer, and starts more. */
+/* Rank 0 copies its inputs, and needs nothing of rank 1 but its published operations. Rank 1's inputs
+ * stay in place, and it makes no progress: rank 0 runs ahead until the ring is full of what rank 1
+ * has not read, and no further. */
 static void run_ahead(struct rank *rank)
 {
-	size_t count = (size_t) * (const int *)rank->job->arg / sizeof(int32_t);
-	int32_t *data = alloc_plain(count * sizeof(int32_t));
+	struct frl_request *requests[SHM_SLOTS];
+	size_t count = FEW / sizeof(int32_t);
+	int32_t *send[SHM_SLOTS], *recv[SHM_SLOTS];
+	bool is_done[SHM_SLOTS] = { false };
 
-	for (int32_t turn = 0; turn < TURNS && !rank->failure[0]; turn++) {
-		/* Short operations are in between. */
-		size_t n = turn % 3 == 2 ? 10 : count;
+	for (int i = 0; i < SHM_SLOTS; i++) {
+		struct frl_collective c = {
+			.coll = FRL_ALLREDUCE, .count = count, .dtype = FRL_INT32
+		};
 
-		for (size_t i = 0; i < n; i++)
-			data[i] = turn + rank->number;
-		if (turn % 16 == rank->number)
-			job_sleep_ms(1);
-		expect(rank, frl_allreduce(rank->comm, data, data, n, FRL_INT32, FRL_SUM) == 0);
-		for (size_t i = 0; i < n && !rank->failure[0]; i++)
-			expect(rank, data[i] == 2 * turn + 1);
+		send[i] = rank->number ? job_shared_memory(FEW) : alloc_plain(FEW);
+		recv[i] = alloc_plain(FEW);
+		for (size_t k = 0; k < count; k++)
+			send[i][k] = i + job_input(rank->number, k);
+		c.send = send[i];
+		c.recv = recv[i];
+		if (rank->number == 0 && i == 0)
+			job_meet(rank->job);
+		expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0);
 	}
-	free(data);
+	if (rank->number == 1) {
+		expect(rank, frl_request_test(requests[0], &is_done[0]) == 0 && !is_done[0]);
+		job_meet(rank->job);
+	} else {
+		for (int n = 0; n < 10; n++)
+			for (int i = 0; i < SHM_SLOTS; i++)
+				if (!is_done[i])
+					expect(rank,
+						frl_request_test(requests[i], &is_done[i]) == 0);
+		expect(rank, is_done[0] && !is_done[SHM_SLOTS - 1]);
+	}
+	job_meet(rank->job);
+	for (int i = 0; i < SHM_SLOTS; i++) {
+		if (!is_done[i])
+			expect(rank, frl_request_wait(requests[i]) == 0);
+		for (size_t k = 0; k < count && !rank->failure[0]; k++)
+			expect(rank, recv[i][k] == 2 * i + job_sum(2, k));
+		if (rank->number)
+			frl_mem_free(send[i], FEW);
+		else
+			free(send[i]);
+		free(recv[i]);
+	}
 }
 
-START_LOOP_TEST(overwritten_ahead, 2)
+START_TEST(ahead_until_full)
 {
-	static int lengths[] = { FEW, MANY };
-	struct job job = { .ranks = 2, .main = run_ahead, .arg = &lengths[_i] };
+	struct job job = { .ranks = 2, .main = run_ahead };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Vectors of more bytes than are reduced whole without non-temporal stores. Rank 0's is in place, and
+ * written with normal ones. */
+static void run_long(struct rank *rank)
+{
+	size_t bytes = SHM_WHOLE_BYTES_OF_TWO + 12345 * sizeof(float),
+	       count = bytes / sizeof(float);
+	float *send = alloc_plain(bytes), *recv = alloc_plain(bytes);
+	float *to = rank->number == 0 ? send : recv;
+
+	for (size_t i = 0; i < count; i++)
+		send[i] = (float)(i % 1000) * (1.0F + (float)rank->number);
+	expect(rank, frl_allreduce(rank->comm, send, to, count, FRL_FLOAT32, FRL_SUM) == 0);
+	expect(rank, was_flat(rank) == reduce_has_nontemporal(FRL_FLOAT32, FRL_SUM));
+	for (size_t i = 0; i < count && !rank->failure[0]; i++)
+		expect(rank, to[i] == (float)(i % 1000) * 3);
+	free(send);
+	free(recv);
+}
+
+START_TEST(long_floats)
+{
+	struct job job = { .ranks = 2, .main = run_long };
 
 	job_run(&job);
 }
@@ -228,6 +331,7 @@ static void run_unread(struct rank *rank)
 	if (rank->number == 0) {
 		expect(rank, frl_request_wait(requests[0]) == 0);
 		start_sum(rank, second, &requests[1]);
+		/* Time to copy, if it did. */
 		for (int i = 0; i < 10; i++)
 			expect(rank, frl_request_test(requests[1], &is_done) == 0 && !is_done);
 	}
@@ -279,7 +383,8 @@ static void run_mapped(struct rank *rank)
 		expect(rank, is_done == !has_shared);
 	}
 	job_meet(rank->job);
-	expect(rank, frl_request_wait(request) == 0);
+	if (!is_done)
+		expect(rank, frl_request_wait(request) == 0);
 	for (int i = 0; i < 2; i++) {
 		frl_mem_free(shared[i], FEW);
 		free(plain[i]);
@@ -299,16 +404,17 @@ static void run_at_once(struct rank *rank)
 {
 	struct frl_request *requests[AT_ONCE];
 	size_t ranks = (size_t)rank->ranks, count = FEW / sizeof(int32_t), all = count * ranks;
-	int32_t *send = alloc_plain(all * sizeof(int32_t));
+	int32_t *send = alloc_plain((all + AT_ONCE) * sizeof(int32_t));
 	int32_t *recv[AT_ONCE];
 
-	for (size_t i = 0; i < all; i++)
+	/* Each operation has other inputs. */
+	for (size_t i = 0; i < all + AT_ONCE; i++)
 		send[i] = job_input(rank->number, i);
 	for (int i = 0; i < AT_ONCE; i++) {
 		static const enum frl_coll colls[] = { FRL_ALLREDUCE, FRL_ALLTOALL, FRL_ALLGATHER };
 		struct frl_collective c = {
 			.coll = colls[i % 3],
-			.send = send,
+			.send = send + i,
 			.count = count,
 			.dtype = FRL_INT32,
 		};
@@ -322,11 +428,13 @@ static void run_at_once(struct rank *rank)
 	for (int i = 0; i < AT_ONCE; i++) {
 		for (size_t k = 0; k < (i % 3 ? all : count) && !rank->failure[0]; k++) {
 			int from = (int)(k / count);
-			size_t at = k % count + (i % 3 == 1 ? (size_t)rank->number * count : 0);
+			size_t at = (size_t)i + k % count +
+				(i % 3 == 1 ? (size_t)rank->number * count : 0);
 
 			expect(rank,
 				recv[i][k] ==
-					(i % 3 ? job_input(from, at) : job_sum(rank->ranks, k)));
+					(i % 3 ? job_input(from, at)
+					       : job_sum(rank->ranks, (size_t)i + k)));
 		}
 		free(recv[i]);
 	}
