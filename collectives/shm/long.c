@@ -309,8 +309,8 @@ static int deliver(struct shm *shm, const struct shm_operation *operation, struc
 		if (atomic_load_explicit(&shm->peers[rank].page->failed, memory_order_acquire))
 			failed = (int)rank;
 		else
-			copy_result(operation, operation->peer[rank].result + block.first * size,
-				from, block.count * size);
+			copy_bulk(operation->peer[rank].result + block.first * size, from,
+				block.count * size);
 	}
 	atomic_store_explicit(&shm->page->is_writing, false, memory_order_release);
 	return failed < 0 ? 0 : comm_fail_taken_back(shm->comm, failed);

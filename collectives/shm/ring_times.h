@@ -19,7 +19,7 @@ enum {
 	RING_TIMES_LEAST = 4 << 10, /* bytes of a block that is measured */
 	RING_TIMES_PER = 64 << 10,  /* bytes to which times are scaled */
 	RING_TIMES_SKIPPED = 16,    /* blocks: their pages are new, and not measured */
-	/* Of so many blocks, one is written with the other kind of stores. */
+	/* One of so many blocks is written with the other kind of stores. */
 	RING_TIMES_PROBES = 64,
 	RING_TIMES_PROBE_AT = 24,
 	/* A block counts as one of this many. Slower ones may have been interrupted. */

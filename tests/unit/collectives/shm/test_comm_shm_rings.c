@@ -194,9 +194,9 @@ START_LOOP_TEST(any_buffers, 2 * ROWS(buffers))
 }
 END_TEST
 
-/* Rank 0 copies its inputs, and needs nothing of rank 1 but its published operations. Rank 1's inputs
- * stay in place, and it makes no progress: rank 0 runs ahead until the ring is full of what rank 1
- * has not read, and no further. */
+/* Rank 0 copies its inputs, and needs nothing of rank 1 but its published operations. Rank 1's
+ * inputs stay in place, and it makes no progress. Rank 0 runs ahead until the ring is full of what
+ * rank 1 has not read, and no further. */
 static void run_ahead(struct rank *rank)
 {
 	struct frl_request *requests[SHM_SLOTS];
@@ -252,8 +252,8 @@ START_TEST(ahead_until_full)
 }
 END_TEST
 
-/* Vectors of more bytes than are reduced whole without non-temporal stores. Rank 0's is in place, and
- * written with normal ones. */
+/* Longer vectors than those that are reduced whole without non-temporal stores. Rank 0's is in
+ * place, and stored normally. */
 static void run_long(struct rank *rank)
 {
 	size_t bytes = SHM_WHOLE_BYTES_OF_TWO + 12345 * sizeof(float),
