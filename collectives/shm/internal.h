@@ -11,7 +11,7 @@
 #include "collectives/communicator/operation.h"
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/page.h"
-#include "collectives/shm/ring_times.h"
+#include "lib/base/memory/store_times.h"
 #include "collectives/shm/shm.h"
 
 /* An operation under way. */
@@ -69,7 +69,7 @@ struct shm {
 	 * others' memory, and the first that is not complete. */
 	uint64_t published, reading, complete;
 	uint64_t blocks; /* of rings, for all published operations */
-	struct ring_times ring_times[SHM_RANKS_MAX + 1];
+	struct store_times store_times[SHM_RANKS_MAX + 1];
 	struct run *waiting, **waiting_end; /* not published yet */
 	struct run *idle;
 	uint32_t n_idle;
@@ -227,7 +227,7 @@ uint64_t shm_blocks_of(const struct run *run, uint32_t elem_size);
 bool shm_ring_has_room(
 	struct shm *shm, const struct shm_operation *operation, uint32_t round, size_t counter);
 /* Copies a block of a round to a ring. The stores are of the kind that was faster
- * so far (ring_times.h). */
+ * so far (store_times.h). */
 void shm_ring_write(struct shm *shm, const struct shm_operation *operation, uint32_t ring,
 	uint32_t round, const uint8_t *from, size_t bytes);
 

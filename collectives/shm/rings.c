@@ -5,8 +5,6 @@
  * has, even if it needs none.
  */
 #include "collectives/shm/internal.h"
-#include "lib/base/clock.h"
-#include "lib/base/memory/copy.h"
 
 uint64_t shm_blocks_of(const struct run *run, uint32_t elem_size)
 {
@@ -45,19 +43,11 @@ bool shm_ring_has_room(
 		shm_have_reached(shm, operation, counter, round - blocks + 1);
 }
 
-/* ---- kinds of stores */
-
 void shm_ring_write(struct shm *shm, const struct shm_operation *operation, uint32_t ring,
 	uint32_t round, const uint8_t *from, size_t bytes)
 {
-	uint64_t block = operation->first_block + round, start_ns = clock_now_ns();
-	uint8_t *to = shm->page->rings + shm_ring_at(shm->ranks, ring, block);
-	struct ring_times *times = &shm->ring_times[ring];
-	bool is_nontemporal = ring_times_choose_nontemporal(times);
+	uint64_t block = operation->first_block + round;
 
-	if (is_nontemporal)
-		copy_nontemporal(to, from, bytes);
-	else
-		copy_bulk(to, from, bytes);
-	ring_times_add(times, is_nontemporal, bytes, clock_now_ns() - start_ns);
+	store_times_copy(&shm->store_times[ring],
+		shm->page->rings + shm_ring_at(shm->ranks, ring, block), from, bytes);
 }

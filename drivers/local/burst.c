@@ -242,10 +242,11 @@ static uint16_t discard(struct local_port *port, uint16_t n)
 	return n;
 }
 
-static void put_rest(const struct port_packet *packet, uint8_t *to)
+static void put_rest(struct burst_link *link, const struct port_packet *packet, uint8_t *to)
 {
 	for (uint8_t i = 0; i < packet->n_pieces; i++) {
-		copy_bulk(to, packet->pieces[i].addr, packet->pieces[i].len);
+		store_times_copy(
+			&link->store_times, to, packet->pieces[i].addr, packet->pieces[i].len);
 		to += packet->pieces[i].len;
 	}
 	memcpy(to, packet->trailer, packet->trailer_len);
@@ -274,7 +275,7 @@ static int put(struct local_port *port, struct burst_link *link, const struct po
 
 		err = ring_begin(tx, packet->header, packet->header_len, rest_len, &rest);
 		if (!err)
-			put_rest(packet, rest);
+			put_rest(link, packet, rest);
 		if (!err && may_split(packet, rest_len))
 			ring_split(tx, packet->header_len);
 	}

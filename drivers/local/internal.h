@@ -12,6 +12,7 @@
 
 #include "drivers/local/local.h"
 #include "drivers/local/pool.h"
+#include "lib/base/memory/store_times.h"
 
 enum {
 	ETH_HEADER = 14,
@@ -33,7 +34,8 @@ struct burst_link {
 	struct in_place *in_place; /* NULL: all payload is copied */
 	struct ring_link *ring;    /* NULL: none */
 	uint32_t wake; /* wake-up name of the peer, see wake.c; 0: neither end wakes the other */
-	bool broken;   /* the peer has written invalid data: the ring is not used any more */
+	struct store_times store_times; /* of long payload, to the ring */
+	bool broken; /* the peer has written invalid data: the ring is not used any more */
 	/* After the peer is gone, the link stays UP until its owner has received the remaining
 	 * frames, at most `left`. */
 	bool draining;

@@ -15,14 +15,13 @@
 #include "lib/base/process/rights.h"
 
 enum {
-	MAGIC = 0x46524c38, /* "FRL8" */
+	MAGIC = 0x46524c39, /* "FRL9" */
 	ANSWER_NS = 1000 * 1000 * 1000,
 	CONFIRM_NS = 2000 * 1000 * 1000,
 	RETRY_NS = 1000 * 1000,
 	RETRY_DOUBLINGS = 4, /* backoff of a client that waits for its server: up to 16 ms */
 	RETRY_AFTER_FAILURE_NS = 50 * 1000 * 1000,
 	LEAST_FRAME = MIN_PAYLOAD + PORT_HEADER_ROOM + PORT_TRAILER_ROOM,
-	FEW_LINKS = 32, /* links of a device that has large rings */
 	MOST_CLOSING =
 		32, /* limit of sockets still being closed before more connections are accepted */
 };
@@ -105,18 +104,13 @@ static void restart(struct fabric_link *link, struct fabric_pass *pass, uint64_t
 	pass->wake_ns = link->retry_ns;
 }
 
-static bool has_many_links(const struct fabric_link *link)
-{
-	return link->number >= FEW_LINKS;
-}
-
 static void connect_to_server(struct fabric_link *link, struct fabric_pass *pass)
 {
 	struct handshake_hello hello = {
 		.magic = MAGIC,
 		.max_frame = link->port->base.caps.max_frame,
 		.in_place = link->port->base.caps.in_place,
-		.is_small = has_many_links(link),
+		.n_links = link->number + 1,
 		.wake = link->port->wake,
 	};
 	char name[96];
@@ -229,7 +223,7 @@ static int answer_hello(struct fabric_link *link, const struct handshake_hello *
 		.wake = link->port->wake,
 	};
 	int passed = -1;
-	bool is_small;
+	uint32_t n_links = link->number + 1;
 	int err = agree(link, hello->max_frame, hello->in_place == 1);
 
 	if (err)
@@ -239,8 +233,9 @@ static int answer_hello(struct fabric_link *link, const struct handshake_hello *
 		rights_allow(link->peer_fd, true);
 	answer.proof = await_proof(link, hello->wake);
 	prove(link, hello->wake, hello->proof);
-	is_small = hello->is_small == 1 || has_many_links(link);
-	err = ring_link_make(is_small ? RING_SMALL_BYTES : RING_BYTES, &link->ring, &passed);
+	if (n_links < hello->n_links)
+		n_links = hello->n_links;
+	err = ring_link_make(ring_bytes_for(n_links), &link->ring, &passed);
 	if (err) {
 		report_no_rings(link, err);
 		return err;

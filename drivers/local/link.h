@@ -33,7 +33,7 @@ struct handshake_hello {
 	uint32_t magic;
 	uint32_t max_frame;
 	uint32_t in_place; /* 1: payload may be read from the sender's memory */
-	uint32_t is_small; /* 1: small rings suffice, because this end has many links */
+	uint32_t n_links;  /* of this end, with this one, roughly: it decides the size of rings */
 	uint64_t wake;     /* wake-up name of this end; 0: none */
 	uint64_t proof;    /* where the peer proves its wake-up name: see wake.h; 0: nowhere */
 	char secret[24];

@@ -33,9 +33,11 @@
 enum {
 	RING_LINE = 64,
 	RING_MAX_FRAME = LOCAL_MAX_PAYLOAD + 512,
-	/* Records begin within this many bytes. The last record may extend past them. */
-	RING_BYTES = 256 << 10,
-	RING_SMALL_BYTES = 64 << 10, /* for ends that have many links */
+	/* Records begin within this many bytes. The last record may extend past them. A long ring
+	 * has left the second-level caches when it is written again. */
+	RING_BYTES = 1 << 20,
+	RING_MEDIUM_BYTES = 256 << 10,
+	RING_SMALL_BYTES = 64 << 10,
 	RING_BEHIND = RING_MAX_FRAME + 2 * RING_LINE,
 	RING_SHORT = 256,
 	RING_STEM = 42,  /* bytes of a stem */
@@ -49,7 +51,7 @@ struct ring_way {
 		taken;            /* position up to which the consumer has taken frames */
 	_Atomic(uint32_t) asleep; /* the consumer needs a wake-up: set by it, reset by either end */
 	_Atomic(uint32_t) is_void; /* the producer has left the link: see ring_void() */
-	/* A small ring has only the first RING_SMALL_BYTES + RING_BEHIND bytes. */
+	/* A shorter ring has only the first bytes: its size + RING_BEHIND. */
 	alignas(2 * RING_LINE) uint8_t records[RING_BYTES + RING_BEHIND];
 };
 
@@ -79,8 +81,9 @@ struct ring_rx {
 	struct ring_stem stems[RING_STEMS];
 };
 
-/* Initialises an end over zeroed memory. `bytes`: RING_BYTES or RING_SMALL_BYTES, equal at both
- * ends. */
+/* Returns the size of a ring for a device with this many links: one of the three above. */
+uint32_t ring_bytes_for(uint32_t n_links);
+/* Initialises an end over zeroed memory. `bytes`: one of the three sizes, equal at both ends. */
 void ring_tx_init(struct ring_tx *tx, struct ring_way *way, uint32_t bytes);
 void ring_rx_init(struct ring_rx *rx, struct ring_way *way, uint32_t bytes);
 

@@ -93,9 +93,12 @@ int ring_link_make(uint32_t bytes, struct ring_link **ret_link, int *ret_fd)
 /* Returns the ring size for the size of the memory, or 0 if it is not that of rings. */
 static uint32_t ring_bytes(int fd)
 {
-	if (in_place_check_memory(fd, memory_size(RING_BYTES)) == 0)
-		return RING_BYTES;
-	return in_place_check_memory(fd, memory_size(RING_SMALL_BYTES)) == 0 ? RING_SMALL_BYTES : 0;
+	static const uint32_t sizes[] = { RING_BYTES, RING_MEDIUM_BYTES, RING_SMALL_BYTES };
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		if (in_place_check_memory(fd, memory_size(sizes[i])) == 0)
+			return sizes[i];
+	return 0;
 }
 
 int ring_link_join(int fd, struct ring_link **ret_link)

@@ -22,7 +22,7 @@ enum {
 /* ---- times */
 
 static const struct {
-	struct ring_times times;
+	struct store_times times;
 	bool is_wanted;
 } preferences[] = {
 	{ { 0, 0, 0 }, false },
@@ -35,57 +35,57 @@ static const struct {
 
 START_LOOP_TEST(prefers, ROWS(preferences))
 {
-	ck_assert(
-		ring_times_prefer_nontemporal(&preferences[_i].times) == preferences[_i].is_wanted);
+	ck_assert(store_times_prefer_nontemporal(&preferences[_i].times) ==
+		preferences[_i].is_wanted);
 }
 END_TEST
 
 /* Past the blocks that are not measured. */
-static struct ring_times no_times(void)
+static struct store_times no_times(void)
 {
-	return (struct ring_times){ .blocks = RING_TIMES_SKIPPED };
+	return (struct store_times){ .blocks = STORE_TIMES_SKIPPED };
 }
 
 START_TEST(times_are_smoothed)
 {
-	struct ring_times times = no_times();
+	struct store_times times = no_times();
 
-	ring_times_add(&times, false, RING_TIMES_LEAST - 1, 1000);
+	store_times_add(&times, false, STORE_TIMES_LEAST - 1, 1000);
 	ck_assert_uint_eq(times.cached, 0);
 	/* Half a block takes half the time. */
-	ring_times_add(&times, false, RING_TIMES_PER / 2, 1000);
+	store_times_add(&times, false, STORE_TIMES_PER / 2, 1000);
 	ck_assert_uint_eq(times.cached, 2001);
 	ck_assert_uint_eq(times.nontemporal, 0);
 	/* A block during which the process did not run adds a quarter. */
-	ring_times_add(&times, false, RING_TIMES_PER, 10000000);
+	store_times_add(&times, false, STORE_TIMES_PER, 10000000);
 	ck_assert_uint_eq(times.cached, 2502);
 	/* A faster one counts for a half. */
-	ring_times_add(&times, false, RING_TIMES_PER, 501);
+	store_times_add(&times, false, STORE_TIMES_PER, 501);
 	ck_assert_uint_eq(times.cached, 1502);
-	ring_times_add(&times, true, RING_TIMES_PER, 0);
+	store_times_add(&times, true, STORE_TIMES_PER, 0);
 	ck_assert_uint_eq(times.nontemporal, 1);
 	for (int i = 0; i < 100; i++)
-		ring_times_add(&times, true, RING_TIMES_PER, 500);
+		store_times_add(&times, true, STORE_TIMES_PER, 500);
 	ck_assert_uint_gt(times.nontemporal, 400);
 	for (int i = 0; i < 100; i++)
-		ring_times_add(&times, false, RING_TIMES_PER, 28000);
-	ck_assert(ring_times_prefer_nontemporal(&times));
+		store_times_add(&times, false, STORE_TIMES_PER, 28000);
+	ck_assert(store_times_prefer_nontemporal(&times));
 	for (int i = 0; i < 100; i++)
-		ring_times_add(&times, false, RING_TIMES_PER, 600);
-	ck_assert(!ring_times_prefer_nontemporal(&times));
+		store_times_add(&times, false, STORE_TIMES_PER, 600);
+	ck_assert(!store_times_prefer_nontemporal(&times));
 }
 END_TEST
 
 /* Blocks that take as long as on processors without, or with a common cache. Returns how many of
  * `n` are written with non-temporal stores. */
-static int write_blocks(struct ring_times *times, int n, bool is_far)
+static int write_blocks(struct store_times *times, int n, bool is_far)
 {
 	int n_nontemporal = 0;
 
 	for (int i = 0; i < n; i++) {
-		bool is_nontemporal = ring_times_choose_nontemporal(times);
+		bool is_nontemporal = store_times_choose_nontemporal(times);
 
-		ring_times_add(times, is_nontemporal, RING_TIMES_PER,
+		store_times_add(times, is_nontemporal, STORE_TIMES_PER,
 			is_nontemporal   ? 4000
 				: is_far ? 28000
 					 : 2500);
@@ -96,15 +96,15 @@ static int write_blocks(struct ring_times *times, int n, bool is_far)
 
 START_TEST(follows_distance)
 {
-	struct ring_times times = { 0 };
-	int some = 100 * RING_TIMES_PROBES;
+	struct store_times times = { 0 };
+	int some = 100 * STORE_TIMES_PROBES;
 
 	/* The first blocks, whose pages are new, are slow. */
-	for (int i = 0; i < RING_TIMES_SKIPPED; i++)
-		ring_times_add(&times, false, RING_TIMES_PER, 1000000);
-	ck_assert_int_eq(write_blocks(&times, some, false), some / RING_TIMES_PROBES);
+	for (int i = 0; i < STORE_TIMES_SKIPPED; i++)
+		store_times_add(&times, false, STORE_TIMES_PER, 1000000);
+	ck_assert_int_eq(write_blocks(&times, some, false), some / STORE_TIMES_PROBES);
 	ck_assert_int_gt(write_blocks(&times, some, true), some * 9 / 10);
-	ck_assert_int_eq(write_blocks(&times, some, true), some - some / RING_TIMES_PROBES);
+	ck_assert_int_eq(write_blocks(&times, some, true), some - some / STORE_TIMES_PROBES);
 	ck_assert_int_lt(write_blocks(&times, some, false), some / 10);
 }
 END_TEST
@@ -133,10 +133,10 @@ static void set_times(struct rank *rank, bool is_far)
 	struct shm *shm = rank->comm->shm;
 
 	for (uint32_t ring = 0; ring <= shm->ranks; ring++)
-		shm->ring_times[ring] = (struct ring_times){
+		shm->store_times[ring] = (struct store_times){
 			.cached = is_far ? UINT32_MAX : 1000,
 			.nontemporal = is_far ? 1000 : UINT32_MAX,
-			.blocks = RING_TIMES_SKIPPED,
+			.blocks = STORE_TIMES_SKIPPED,
 		};
 }
 

@@ -197,6 +197,7 @@ START_TEST(mixture)
 {
 	uint32_t n_sent = 0, n_got = 0, fulls = 0;
 
+	ring_choose(RING_MEDIUM_BYTES);
 	while (n_got < MANY / 4) {
 		uint32_t header_len, len, goal = n_sent + 1 + mix(n_sent) % 300;
 		int err = 0;
@@ -401,13 +402,33 @@ static void pass(struct ring_link *from, struct ring_link *to, uint32_t n)
 	ck_assert_int_eq(ring_look(&from->rx, MAX), -EAGAIN);
 }
 
-START_LOOP_TEST(both_ends, 2)
+static const struct {
+	uint32_t n_links, bytes;
+} sizes[] = {
+	{ 1, RING_BYTES },
+	{ 8, RING_BYTES },
+	{ 9, RING_MEDIUM_BYTES },
+	{ 32, RING_MEDIUM_BYTES },
+	{ 33, RING_SMALL_BYTES },
+	{ UINT32_MAX, RING_SMALL_BYTES },
+};
+
+START_LOOP_TEST(size_by_links, ROWS(sizes))
 {
+	ck_assert_uint_eq(ring_bytes_for(sizes[_i].n_links), sizes[_i].bytes);
+}
+END_TEST
+
+START_LOOP_TEST(both_ends, 3)
+{
+	static const uint32_t lengths_of_rings[] = { RING_BYTES, RING_MEDIUM_BYTES,
+		RING_SMALL_BYTES };
 	struct ring_link *server, *client;
 	int fd;
 
-	ck_assert_int_eq(ring_link_make(_i ? RING_SMALL_BYTES : RING_BYTES, &server, &fd), 0);
+	ck_assert_int_eq(ring_link_make(lengths_of_rings[_i], &server, &fd), 0);
 	ck_assert_int_eq(ring_link_join(fd, &client), 0);
+	ck_assert_uint_eq(client->rx.bytes, lengths_of_rings[_i]);
 	/* Nobody removes pages. */
 	ck_assert_int_eq(ftruncate(fd, 0), -1);
 	ck_assert_int_eq(errno, EPERM);
