@@ -63,8 +63,8 @@ static const char *way_in_shm(const struct frl_comm *comm, const struct operatio
 	if (!shm_is_long(comm, operation))
 		return "in one exchange";
 	if (shm_may_be_flat(comm, operation))
-		return comm->ranks == 2 ? "each rank reduces the whole vector, or one part if a "
-					  "result overwrites shared input"
+		return comm->ranks == 2 ? "each rank reduces the whole vector, or one part if an "
+					  "input of frl_mem_alloc() is reduced in place"
 					: "each rank reduces the whole vector if all inputs can be "
 					  "read in place, else one part";
 	if (shape_reduces_to_all(coll))

@@ -20,16 +20,16 @@ static bool may_use_nontemporal(size_t ranks, size_t bytes, enum frl_op op)
 	return ranks == 2 && bytes > SHM_STREAM_BYTES && op != FRL_AVG;
 }
 
-static bool is_whole(size_t ranks, size_t bytes, bool uses_nontemporal)
+static bool is_whole(size_t ranks, size_t bytes, bool has_nontemporal)
 {
 	size_t most = ranks == 2 ? SHM_WHOLE_BYTES_OF_TWO : SHM_WHOLE_BYTES;
 
-	return ranks <= SHM_WHOLE_RANKS && (uses_nontemporal || bytes <= most);
+	return ranks <= SHM_WHOLE_RANKS && (has_nontemporal || bytes <= most);
 }
 
 /* Whether a process has the function may differ (a debugger that hides instructions, another
  * build), so all ranks publish it and get the same result. */
-static bool uses_nontemporal(const struct shm *shm, const struct shm_operation *operation)
+static bool all_have_nontemporal(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
 
@@ -37,10 +37,11 @@ static bool uses_nontemporal(const struct shm *shm, const struct shm_operation *
 		operation->nontemporal == shm_all(shm);
 }
 
-/* A result in place is in the cache already: its input has just been copied to the ring. */
+/* Returns whether the result is written with non-temporal stores. Not in place: the lines are
+ * cached since the input was copied to the ring. */
 static bool writes_nontemporal(const struct shm *shm, const struct shm_operation *operation)
 {
-	return uses_nontemporal(shm, operation) &&
+	return all_have_nontemporal(shm, operation) &&
 		operation->run->base[PLAN_SEND] != operation->run->base[PLAN_RECV];
 }
 
@@ -51,17 +52,17 @@ bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation
 	uint32_t readable = operation->keeping | (shm->ranks == 2 ? operation->staging : 0);
 
 	return shape_reduces_to_all(run->coll) && readable == shm_all(shm) &&
-		is_whole(shm->ranks, run->bytes[PLAN_SEND], uses_nontemporal(shm, operation));
+		is_whole(shm->ranks, run->bytes[PLAN_SEND], all_have_nontemporal(shm, operation));
 }
 
 bool shm_may_be_flat(const struct frl_comm *comm, const struct operation *operation)
 {
 	const struct schedule_key *key = &operation->key;
 	size_t ranks = (size_t)comm->ranks, bytes = operation->bytes[PLAN_SEND];
-	bool uses_nontemporal = may_use_nontemporal(ranks, bytes, key->op) &&
+	bool has_nontemporal = may_use_nontemporal(ranks, bytes, key->op) &&
 		reduce_has_nontemporal(key->dtype, operation->op);
 
-	return shape_reduces_to_all(key->coll) && is_whole(ranks, bytes, uses_nontemporal);
+	return shape_reduces_to_all(key->coll) && is_whole(ranks, bytes, has_nontemporal);
 }
 
 void shm_flat_begin(struct shm_operation *operation)
@@ -72,7 +73,7 @@ void shm_flat_begin(struct shm_operation *operation)
 	operation->rounds = (uint32_t)((operation->run->count + most - 1) / most);
 	operation->staged = operation->rings_in ? 0 : operation->rounds;
 	operation->sources = 0;
-	/* No rank maps this one's buffers. */
+	/* No rank maps these buffers, so completion need not wait for readers. */
 	if (operation->rings_in && operation->rings_out)
 		operation->is_read = false;
 }
@@ -130,7 +131,8 @@ bool shm_flat_stage(struct shm *shm, struct shm_operation *operation)
 	return true;
 }
 
-/* Returns the block of an input for the next round, or NULL if it is not there yet. */
+/* Returns a rank's input of the next block to reduce, which begins at element `first`, or NULL if
+ * the block has not been staged yet. */
 static const uint8_t *input_of(
 	const struct shm *shm, const struct shm_operation *operation, uint32_t rank, size_t first)
 {

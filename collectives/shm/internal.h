@@ -43,17 +43,16 @@ struct shm_operation {
 	bool overwrites;          /* results overwrite inputs for others until these are staged */
 	uint32_t rounds;
 	uint32_t staged, made;
-	/* The first of its blocks of rings, also for short operations. */
-	uint64_t first_block;
+	uint64_t first_block; /* first ring block that it has reserved */
 };
 
-/* Knowledge about a buffer of operations. */
+/* Cached location of a buffer. */
 struct shm_seen {
 	const uint8_t *addr; /* NULL: none */
 	size_t bytes;
 	uint64_t frees;     /* share_frees() at that time */
 	uint32_t uses;      /* by short operations, without a known location */
-	bool is_shared;     /* `place` is its location */
+	bool is_shared;     /* `location` is valid */
 	unsigned export_at; /* valid while page->exports has its ID at this index */
 	struct shm_location location;
 };
@@ -68,7 +67,7 @@ struct shm {
 	/* Numbers of operations: the next to publish, the first for which this rank still reads
 	 * others' memory, and the first that is not complete. */
 	uint64_t published, reading, complete;
-	uint64_t blocks; /* of rings, for all published operations */
+	uint64_t next_block; /* first ring block of the next operation */
 	struct store_times store_times[SHM_RANKS_MAX + 1];
 	struct run *waiting, **waiting_end; /* not published yet */
 	struct run *idle;
@@ -117,11 +116,12 @@ static inline bool shm_scales_first(const struct run *run)
 /* run.c: others have finished reading this rank's buffers, or never began. */
 void shm_stop_holding(struct shm_operation *operation);
 
-/* seen.c: exports a buffer. Returns false if others cannot read it. */
+/* seen.c: exports a buffer for a long operation, even if another export has to go. Returns false if
+ * the buffer is private. */
 bool shm_locate(
 	struct shm *shm, const uint8_t *addr, size_t bytes, struct shm_location *ret_location);
-/* The same for a buffer that is used repeatedly, if no other export has to go. Returns NULL at its
- * first use, and if it has no location. */
+/* Returns the location of a buffer that a short operation has used before, or NULL. Exports it only
+ * if no other export has to go. */
 const struct shm_location *shm_locate_again(struct shm *shm, const uint8_t *addr, size_t bytes);
 
 /* short.c: fills in this rank's input and the ranks that it waits for. */
@@ -219,15 +219,14 @@ static inline bool shm_have_reached(const struct shm *shm, const struct shm_oper
 
 /* rings.c */
 
-/* Returns the number of blocks that an operation uses of each ring, at most. */
+/* Returns the number of blocks that an operation reserves in each ring. */
 uint64_t shm_blocks_of(const struct run *run, uint32_t elem_size);
-/* Returns whether the operation's block of a round is free in all rings of this rank: all readers
- * have finished with its previous content. If the content is of the same operation, they have when
- * the counter at an offset in their struct shm_progress says so. */
+/* Returns whether a round's block may be written in all rings of this rank: all readers have
+ * finished with its previous content. For content of this operation, that is when `counter` of all
+ * readers (an offset in struct shm_progress) has passed its round. */
 bool shm_ring_has_room(
 	struct shm *shm, const struct shm_operation *operation, uint32_t round, size_t counter);
-/* Copies a block of a round to a ring. The stores are of the kind that was faster
- * so far (store_times.h). */
+/* Copies a block of a round to a ring, with the kind of stores that store_times.h chooses. */
 void shm_ring_write(struct shm *shm, const struct shm_operation *operation, uint32_t ring,
 	uint32_t round, const uint8_t *from, size_t bytes);
 

@@ -204,8 +204,8 @@ int shm_long_match(struct shm *shm, struct shm_operation *operation, uint32_t ra
 
 /* ---- progress of the others */
 
-/* Returns whether a block of the rings is free. Readers take its content, or make their part of
- * it. */
+/* Returns whether a block of the rings is free. Readers are done with it when they have taken it,
+ * or reduced it into their part. */
 static bool has_room(
 	struct shm *shm, const struct shm_operation *operation, bool is_out, uint32_t round)
 {

@@ -21,8 +21,9 @@ enum {
 	SHM_SLOTS = 8, /* operations under way, at most */
 	SHM_HEADER = 48,
 	SHM_SLOT_BYTES = SHM_HEADER + SHM_INLINE,
-	/* Blocks of a ring. A block of a long ring has left the second-level caches when it is
-	 * written again, and no processor has to give it up. More ranks have more rings. */
+	/* Blocks of a ring. The lines of 16 blocks (1 MiB) leave second-level caches before they
+	 * are written again, which helps processors that share a third-level cache (decision 75).
+	 * More ranks have more rings, so each is shorter. */
 	SHM_RING_OF_TWO = 16,
 	SHM_RING_OF_MORE = 4,
 	SHM_EXPORTS = 128,
@@ -125,7 +126,8 @@ static inline size_t shm_page_size(uint32_t ranks)
 	return sizeof(struct shm_page) + (size_t)(ranks + 1) * shm_ring_blocks(ranks) * SHM_BLOCK;
 }
 
-/* Returns the offset of a block of ring number `ring`. Blocks are counted since the beginning. */
+/* Returns the offset of a block of ring number `ring`. `block` counts all blocks since the
+ * communicator was created. */
 static inline size_t shm_ring_at(uint32_t ranks, uint32_t ring, uint64_t block)
 {
 	uint32_t blocks = shm_ring_blocks(ranks);

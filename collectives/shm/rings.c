@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Blocks of rings. All operations use the blocks of all rings in the order of the operations, so
- * a block has the same number on all ranks. An operation uses as many blocks as its whole vector
- * has, even if it needs none.
+ * Numbering of ring blocks. Each operation reserves consecutive block numbers, the same ones in all
+ * rings and on all ranks. It reserves enough for run->count elements, even if it writes no ring.
  */
 #include "collectives/shm/internal.h"
 
@@ -37,6 +36,9 @@ bool shm_ring_has_room(
 	uint64_t oldest = shm->operations[first % SHM_SLOTS].first_block;
 	uint32_t blocks = shm_ring_blocks(shm->ranks);
 
+	/* A rank that says so is faulty: a slot is reused later. */
+	if (operation->number - first >= SHM_SLOTS)
+		return false;
 	if (operation->first_block + round < oldest + blocks)
 		return true;
 	return first == operation->number &&

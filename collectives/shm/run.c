@@ -47,18 +47,25 @@ static bool has_slot(struct shm *shm)
 	return shm->published < SHM_SLOTS || (shm->complete > last && is_read_by_all(shm, last));
 }
 
+/* Returns the bytes of its slot that an operation has filled. */
+static size_t filled_bytes(const struct shm *shm, const struct shm_operation *operation)
+{
+	if (operation->is_long)
+		return offsetof(struct shm_slot, passes_cache) + sizeof(uint32_t);
+	if (operation->peer[shm->me].send)
+		return SHM_HEADER + sizeof(struct shm_location);
+	return SHM_HEADER + operation->run->bytes[PLAN_SEND];
+}
+
 /*
- * Writes to the lines of the next slot that an operation like the last one will fill, if the slot
- * is free. Processors that have read these lines give them up now, while this rank waits, and not
- * one after the other when it writes its input. A prefetch does not do that: the lines are cached.
+ * Writes one byte to each line of the next slot that an operation like this one will fill, if the
+ * slot is free. The stores invalidate the readers' copies of the lines while this rank waits
+ * anyway; its next input is then written without waiting. `prefetchw` had no effect.
  */
 static void touch_next_slot(struct shm *shm, const struct shm_operation *operation)
 {
 	uint8_t *data = shm->page->slots[shm->published % SHM_SLOTS].data;
-	bool has_locations = operation->is_long || operation->peer[shm->me].send;
-	size_t bytes = has_locations ? 2 * sizeof(struct shm_location)
-				     : operation->run->bytes[PLAN_SEND];
-	size_t lines = (SHM_HEADER + bytes + LINE - 1) / LINE;
+	size_t lines = (filled_bytes(shm, operation) + LINE - 1) / LINE;
 
 	if (!has_slot(shm))
 		return;
@@ -98,9 +105,9 @@ static void publish(struct shm *shm, struct run *run)
 		.elem_size = shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype),
 		.is_long = run->is_long,
 		.is_holding = true,
-		.first_block = shm->blocks,
+		.first_block = shm->next_block,
 	};
-	shm->blocks += shm_blocks_of(run, operation->elem_size);
+	shm->next_block += shm_blocks_of(run, operation->elem_size);
 	shm_publish_freed(shm->page);
 	slot->signature = run->signature;
 	slot->history = shm->history;
@@ -374,20 +381,24 @@ bool shm_waits_for(const struct shm *shm, int peer)
 		!has_finished(shm, rank, shm->published - SHM_SLOTS);
 }
 
-/* Returns the progress of a rank, for comparison: operations, and rounds of this one. */
+/* Returns a rank's progress towards an operation. Only the order of the values has a meaning: a
+ * rank in that operation is ahead of all ranks in earlier ones, and UINT64_MAX has finished it. */
 static uint64_t progress_of(const struct shm *shm, uint32_t rank, uint64_t number)
 {
 	const struct shm_page *page = shm->peers[rank].page;
 	const struct shm_progress *progress = &page->progress[number % SHM_SLOTS];
 	uint64_t finished = atomic_load_explicit(&page->finished, memory_order_relaxed);
 
-	if (finished != number)
+	if (finished > number)
+		return UINT64_MAX;
+	if (finished < number)
 		return finished;
 	return finished + shm_rounds(&progress->made, number) +
 		shm_rounds(&progress->taken, number);
 }
 
-/* Returns the rank with the least progress, if it has not finished the operation. */
+/* Returns the rank with the least progress of those that have not finished an operation; -1:
+ * none. */
 static int slowest(const struct shm *shm, uint64_t number)
 {
 	uint64_t least = UINT64_MAX;
@@ -396,7 +407,7 @@ static int slowest(const struct shm *shm, uint64_t number)
 	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
 		uint64_t progress;
 
-		if (rank == shm->me || has_finished(shm, rank, number))
+		if (rank == shm->me)
 			continue;
 		progress = progress_of(shm, rank, number);
 		if (progress < least) {

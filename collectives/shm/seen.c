@@ -16,8 +16,8 @@ static struct shm_seen *entry_of(struct shm *shm, const uint8_t *addr)
 	return &shm->seen[(hash >> 32) % SHM_SEEN];
 }
 
-/* Returns whether an entry is that of a buffer, and nothing was freed since: the address could
- * belong to another allocation. */
+/* Returns whether an entry describes this buffer. After a free, another allocation may have the
+ * address. */
 static bool is_of(const struct shm_seen *seen, const uint8_t *addr, size_t bytes)
 {
 	return seen->addr == addr && bytes <= seen->bytes && seen->frees == share_frees();
@@ -40,10 +40,13 @@ const struct shm_location *shm_locate_again(struct shm *shm, const uint8_t *addr
 		*seen = (struct shm_seen){ .addr = addr, .bytes = bytes, .frees = share_frees() };
 		return NULL;
 	}
+	if (seen->is_shared && !is_exported(shm, seen)) {
+		seen->is_shared = false;
+		seen->uses = 0;
+	}
 	if (!seen->is_shared && seen->uses++ % AGAIN == 0)
 		seen->is_shared = shm_export_if_room(
 			shm->page, addr, seen->bytes, &seen->location, &seen->export_at);
-	seen->is_shared = is_exported(shm, seen);
 	return seen->is_shared ? &seen->location : NULL;
 }
 

@@ -199,18 +199,6 @@ void shm_destroy(struct shm *shm)
 
 /* ---- operations */
 
-bool shm_is_long(const struct frl_comm *comm, const struct operation *operation)
-{
-	const struct schedule_key *key = &operation->key;
-	size_t ranks = (size_t)comm->ranks, bytes = key->count * operation->job.elem_size;
-	const struct shape *shape = shape_of(key->coll);
-
-	if (ranks == 2 && shape_reduces_to_all(key->coll) && bytes > SHM_SHORT_OF_TWO)
-		return true;
-	return bytes > SHM_INLINE ||
-		bytes * shape_blocks(&shape->send, ranks) * (ranks - 1) > SHM_INLINE;
-}
-
 /* Long operations that scale their input first are not supported: there is no room for the
  * scaled input. */
 static bool can_long(const struct schedule_key *key)
@@ -219,6 +207,19 @@ static bool can_long(const struct schedule_key *key)
 
 	return shape->shm == SHAPE_SHM_ANY &&
 		!(shape->reduces && operation_scales_first(key->op, key->dtype));
+}
+
+bool shm_is_long(const struct frl_comm *comm, const struct operation *operation)
+{
+	const struct schedule_key *key = &operation->key;
+	size_t ranks = (size_t)comm->ranks, bytes = key->count * operation->job.elem_size;
+	const struct shape *shape = shape_of(key->coll);
+
+	if (ranks == 2 && shape_reduces_to_all(key->coll) && bytes > SHM_SHORT_OF_TWO &&
+		can_long(key))
+		return true;
+	return bytes > SHM_INLINE ||
+		bytes * shape_blocks(&shape->send, ranks) * (ranks - 1) > SHM_INLINE;
 }
 
 bool shm_can(const struct frl_comm *comm, const struct operation *operation)

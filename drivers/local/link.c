@@ -15,7 +15,6 @@
 #include "lib/base/process/rights.h"
 
 enum {
-	MAGIC = 0x46524c39, /* "FRL9" */
 	ANSWER_NS = 1000 * 1000 * 1000,
 	CONFIRM_NS = 2000 * 1000 * 1000,
 	RETRY_NS = 1000 * 1000,
@@ -107,10 +106,10 @@ static void restart(struct fabric_link *link, struct fabric_pass *pass, uint64_t
 static void connect_to_server(struct fabric_link *link, struct fabric_pass *pass)
 {
 	struct handshake_hello hello = {
-		.magic = MAGIC,
+		.magic = LINK_MAGIC,
 		.max_frame = link->port->base.caps.max_frame,
 		.in_place = link->port->base.caps.in_place,
-		.n_links = link->number + 1,
+		.ordinal = link->number + 1,
 		.wake = link->port->wake,
 	};
 	char name[96];
@@ -179,7 +178,7 @@ static void report_no_rings(struct fabric_link *link, int err)
 static int handle_answer(
 	struct fabric_link *link, const struct handshake_answer *answer, int passed)
 {
-	int err = answer->magic == MAGIC ? 0 : -EPROTO;
+	int err = answer->magic == LINK_MAGIC ? 0 : -EPROTO;
 
 	if (!err)
 		err = agree(link, answer->max_frame, answer->in_place == 1);
@@ -187,7 +186,7 @@ static int handle_answer(
 		return err;
 	prove(link, answer->wake, answer->proof);
 	fabric_check_proof(link);
-	err = ring_link_join(passed, &link->ring);
+	err = ring_link_join(passed, ring_bytes_for(link->number + 1), &link->ring);
 	/* This process had no room for the descriptor, or the peer is not a Ferrule process. The
 	 * next connection may succeed. */
 	if (err == -EINVAL)
@@ -214,16 +213,28 @@ static void step_awaiting_answer(struct fabric_link *link, struct fabric_pass *p
 		enter_confirming(link, pass);
 }
 
+/* Makes rings of this size, or shorter ones if memory is limited. Fails as ring_link_make(). */
+static int make_rings(uint32_t bytes, struct ring_link **ret_link, int *ret_fd)
+{
+	int err = ring_link_make(bytes, ret_link, ret_fd);
+
+	while ((err == -ENOMEM || err == -EFBIG) && bytes > RING_SMALL_BYTES) {
+		bytes = ring_shorter(bytes);
+		err = ring_link_make(bytes, ret_link, ret_fd);
+	}
+	return err;
+}
+
 static int answer_hello(struct fabric_link *link, const struct handshake_hello *hello)
 {
 	struct handshake_answer answer = {
-		.magic = MAGIC,
+		.magic = LINK_MAGIC,
 		.max_frame = link->port->base.caps.max_frame,
 		.in_place = link->port->base.caps.in_place,
 		.wake = link->port->wake,
 	};
 	int passed = -1;
-	uint32_t n_links = link->number + 1;
+	uint32_t ordinal = link->number + 1;
 	int err = agree(link, hello->max_frame, hello->in_place == 1);
 
 	if (err)
@@ -233,9 +244,9 @@ static int answer_hello(struct fabric_link *link, const struct handshake_hello *
 		rights_allow(link->peer_fd, true);
 	answer.proof = await_proof(link, hello->wake);
 	prove(link, hello->wake, hello->proof);
-	if (n_links < hello->n_links)
-		n_links = hello->n_links;
-	err = ring_link_make(ring_bytes_for(n_links), &link->ring, &passed);
+	if (ordinal < hello->ordinal)
+		ordinal = hello->ordinal;
+	err = make_rings(ring_bytes_for(ordinal), &link->ring, &passed);
 	if (err) {
 		report_no_rings(link, err);
 		return err;
@@ -292,7 +303,7 @@ static void accept_clients(struct fabric_link *link, struct fabric_pass *pass)
 
 static bool has_secret(struct fabric_link *link, const struct handshake_hello *hello)
 {
-	if (hello->magic == MAGIC &&
+	if (hello->magic == LINK_MAGIC &&
 		strncmp(hello->secret, link->request.secret, sizeof(hello->secret)) == 0)
 		return true;
 	if (!link->logged_wrong_secret)
@@ -448,6 +459,7 @@ static void bring_up(struct fabric_link *link, struct burst_link *seen)
 	set_stage(link, FABRIC_UP, UINT64_MAX);
 	handshake_close(&link->listen_fd);
 	seen->ring = link->ring;
+	seen->store_times = (struct store_times){ 0 };
 	seen->wake = link->peer_wake;
 	seen->draining = seen->drained = false;
 	seen->max_frame = link->max_frame;

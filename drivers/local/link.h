@@ -29,11 +29,13 @@ enum fabric_stage {
 	FABRIC_DOWN,  /* permanently down */
 };
 
+enum { LINK_MAGIC = 0x46524c39 /* "FRL9" */ };
+
 struct handshake_hello {
 	uint32_t magic;
 	uint32_t max_frame;
 	uint32_t in_place; /* 1: payload may be read from the sender's memory */
-	uint32_t n_links;  /* of this end, with this one, roughly: it decides the size of rings */
+	uint32_t ordinal;  /* of the link at this end, from 1; the larger of both sizes the rings */
 	uint64_t wake;     /* wake-up name of this end; 0: none */
 	uint64_t proof;    /* where the peer proves its wake-up name: see wake.h; 0: nowhere */
 	char secret[24];

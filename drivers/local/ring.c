@@ -30,9 +30,9 @@ enum {
 	SHORTENED = 1 << 17, /* the beginning equals that of an earlier frame */
 	KEPT = 1 << 18,      /* this frame's beginning is stored for later frames */
 	HEADER_SHIFT = 19,   /* bits from here on: length of a split frame's header; 0: not split */
-	RING_FEW_LINKS = 8,  /* links of a device with long rings */
-	RING_SOME_LINKS = 32, /* ... and with medium ones */
-	REPORT_SHARE = 4,     /* `taken` is updated when this part of the ring was taken */
+	RING_LARGE_LINKS = 8,   /* the first links of a device have rings of RING_BYTES */
+	RING_MEDIUM_LINKS = 32, /* links up to this one have rings of RING_MEDIUM_BYTES */
+	REPORT_SHARE = 4,       /* `taken` is updated when this part of the ring was taken */
 };
 
 static_assert(RING_SMALL_BYTES * 3 / 4 >= 2 * (RING_MAX_FRAME + 1) + 2 * RING_LINE,
@@ -66,11 +66,16 @@ static void fetch_to_write(const uint8_t *line)
 #endif
 }
 
-uint32_t ring_bytes_for(uint32_t n_links)
+uint32_t ring_bytes_for(uint32_t ordinal)
 {
-	if (n_links <= RING_FEW_LINKS)
+	if (ordinal <= RING_LARGE_LINKS)
 		return RING_BYTES;
-	return n_links <= RING_SOME_LINKS ? RING_MEDIUM_BYTES : RING_SMALL_BYTES;
+	return ordinal <= RING_MEDIUM_LINKS ? RING_MEDIUM_BYTES : RING_SMALL_BYTES;
+}
+
+uint32_t ring_shorter(uint32_t bytes)
+{
+	return bytes == RING_BYTES ? RING_MEDIUM_BYTES : RING_SMALL_BYTES;
 }
 
 void ring_tx_init(struct ring_tx *tx, struct ring_way *way, uint32_t bytes)

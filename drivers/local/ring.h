@@ -33,8 +33,8 @@
 enum {
 	RING_LINE = 64,
 	RING_MAX_FRAME = LOCAL_MAX_PAYLOAD + 512,
-	/* Records begin within this many bytes. The last record may extend past them. A long ring
-	 * has left the second-level caches when it is written again. */
+	/* Records begin within this many bytes. The last record may extend past them. The
+	 * lines of 1 MiB leave second-level caches before they are written again. */
 	RING_BYTES = 1 << 20,
 	RING_MEDIUM_BYTES = 256 << 10,
 	RING_SMALL_BYTES = 64 << 10,
@@ -81,8 +81,10 @@ struct ring_rx {
 	struct ring_stem stems[RING_STEMS];
 };
 
-/* Returns the size of a ring for a device with this many links: one of the three above. */
-uint32_t ring_bytes_for(uint32_t n_links);
+/* Returns the size of rings of a device's n-th link, counted from 1: one of the three above. */
+uint32_t ring_bytes_for(uint32_t ordinal);
+/* Returns the next shorter size, or the shortest one. */
+uint32_t ring_shorter(uint32_t bytes);
 /* Initialises an end over zeroed memory. `bytes`: one of the three sizes, equal at both ends. */
 void ring_tx_init(struct ring_tx *tx, struct ring_way *way, uint32_t bytes);
 void ring_rx_init(struct ring_rx *rx, struct ring_way *way, uint32_t bytes);
@@ -151,7 +153,7 @@ struct ring_link {
 int ring_link_make(uint32_t bytes, struct ring_link **ret_link, int *ret_fd);
 /* Maps the memory at the other end. Returns -EINVAL if the descriptor is not such memory, else as
  * above. */
-int ring_link_join(int fd, struct ring_link **ret_link);
+int ring_link_join(int fd, uint32_t most_bytes, struct ring_link **ret_link);
 void ring_link_destroy(struct ring_link *link);
 
 #endif

@@ -90,20 +90,21 @@ int ring_link_make(uint32_t bytes, struct ring_link **ret_link, int *ret_fd)
 	return 0;
 }
 
-/* Returns the ring size for the size of the memory, or 0 if it is not that of rings. */
-static uint32_t ring_bytes(int fd)
+/* Returns the ring size for the size of the memory, `most` at most, or 0 if it is not that of
+ * rings. */
+static uint32_t ring_bytes(int fd, uint32_t most)
 {
 	static const uint32_t sizes[] = { RING_BYTES, RING_MEDIUM_BYTES, RING_SMALL_BYTES };
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		if (in_place_check_memory(fd, memory_size(sizes[i])) == 0)
+		if (sizes[i] <= most && in_place_check_memory(fd, memory_size(sizes[i])) == 0)
 			return sizes[i];
 	return 0;
 }
 
-int ring_link_join(int fd, struct ring_link **ret_link)
+int ring_link_join(int fd, uint32_t most_bytes, struct ring_link **ret_link)
 {
-	uint32_t bytes = fd < 0 ? 0 : ring_bytes(fd);
+	uint32_t bytes = fd < 0 ? 0 : ring_bytes(fd, most_bytes);
 	struct ring_link *link = NULL;
 	int err;
 

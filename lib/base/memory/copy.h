@@ -32,8 +32,8 @@ void copy_bulk(void *dst, const void *src, size_t n);
 
 /*
  * Copies with non-temporal stores. Use it for copies that exceed the caches and are not read again
- * soon. The data is visible before anything written later, as with memcpy(). The two buffers must
- * not overlap.
+ * soon, or that a processor without a shared cache reads (store_times.h). The data is visible
+ * before anything written later, as with memcpy(). The two buffers must not overlap.
  */
 void copy_nontemporal(void *dst, const void *src, size_t n);
 

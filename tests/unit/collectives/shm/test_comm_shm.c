@@ -146,8 +146,10 @@ static const struct {
 	const char *text;
 } explained[] = {
 	{ FRL_ALLREDUCE, 2, 100, "in one exchange\n" },
+	{ FRL_ALLREDUCE, 2, SHM_SHORT_OF_TWO / 4, "in one exchange\n" },
+	{ FRL_ALLREDUCE, 2, SHM_SHORT_OF_TWO / 4 + 1, "each rank reduces the whole vector," },
 	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4,
-		"each rank reduces the whole vector, or one part if a result" },
+		"each rank reduces the whole vector, or one part if an input" },
 	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4, "each rank reduces the whole vector if" },
 	{ FRL_ALLREDUCE, 4, SHM_WHOLE_BYTES / 4 + 1, "each rank reduces one part\n" },
 	{ FRL_ALLREDUCE, 2, SHM_WHOLE_BYTES_OF_TWO / 4 + 1, "each rank reduces one part\n" },
@@ -179,6 +181,33 @@ static void explain(struct rank *rank)
 START_LOOP_TEST(ways_are_explained, ROWS(explained))
 {
 	struct job job = { .ranks = explained[_i].ranks, .main = explain, .arg = &_i };
+
+	job_run(&job);
+}
+END_TEST
+
+/* Inputs that are scaled first have no long operation. Two ranks sum them in one exchange beyond
+ * the usual limit. */
+static void explain_scaled(struct rank *rank)
+{
+	size_t count = SHM_SHORT_OF_TWO / 2 + 1;
+	uint16_t *memory = calloc(count, 2 * sizeof(*memory));
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = memory,
+		.recv = memory + count,
+		.count = count,
+		.dtype = FRL_FLOAT16,
+		.op = FRL_AVG };
+	char text[2048];
+
+	expect(rank, frl_comm_explain(rank->comm, &c, text, sizeof(text)) > 0);
+	expect(rank, strstr(text, "in one exchange\n") != NULL);
+	free(memory);
+}
+
+START_TEST(scaled_inputs_are_exchanged)
+{
+	struct job job = { .ranks = 2, .main = explain_scaled };
 
 	job_run(&job);
 }

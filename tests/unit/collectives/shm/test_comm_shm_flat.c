@@ -165,8 +165,8 @@ START_RANGE_TEST(bits, 2, 5)
 }
 END_TEST
 
-/* All do, or none: one rank whose elements lie in plain memory, or whose result overwrites them,
- * decides. Two ranks copy elements in plain memory. */
+/* All ranks reduce whole vectors, or none does: one private input, or one shared input in place,
+ * suffices for none. Two ranks copy private inputs instead. */
 static void run_decision(struct rank *rank)
 {
 	int32_t *send = job_shared_memory(LONGEST), *recv = job_shared_memory(LONGEST);

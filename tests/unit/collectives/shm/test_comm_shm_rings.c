@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rings of shared memory, through which ranks pass private memory: two ranks reduce the whole
- * vector, blocks are reused only when they have been read, also by operations that follow at once,
- * and the kind of stores follows the measured times.
+ * vector, with either kind of stores, and blocks are reused only when they have been read, also by
+ * operations that follow at once.
  */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/shm/internal.h"
+#include "lib/base/memory/store_times.h"
 #include "lib/reduce/nontemporal.h"
 #include "tests/fixtures/program.h"
 #include "tests/unit/collectives/comm_fixture.h"
@@ -18,96 +19,6 @@ enum {
 	MANY = (2 * SHM_RING_OF_TWO + 5) * SHM_BLOCK, /* more than a ring */
 	AT_ONCE = 2 * SHM_SLOTS,
 };
-
-/* ---- times */
-
-static const struct {
-	struct store_times times;
-	bool is_wanted;
-} preferences[] = {
-	{ { 0, 0, 0 }, false },
-	{ { 9000, 0, 0 }, false }, /* not known yet */
-	{ { 2500, 3500, 0 }, false },
-	{ { 9000, 3000, 0 }, false },
-	{ { 9001, 3000, 0 }, true },
-	{ { 28000, 4000, 0 }, true },
-};
-
-START_LOOP_TEST(prefers, ROWS(preferences))
-{
-	ck_assert(store_times_prefer_nontemporal(&preferences[_i].times) ==
-		preferences[_i].is_wanted);
-}
-END_TEST
-
-/* Past the blocks that are not measured. */
-static struct store_times no_times(void)
-{
-	return (struct store_times){ .blocks = STORE_TIMES_SKIPPED };
-}
-
-START_TEST(times_are_smoothed)
-{
-	struct store_times times = no_times();
-
-	store_times_add(&times, false, STORE_TIMES_LEAST - 1, 1000);
-	ck_assert_uint_eq(times.cached, 0);
-	/* Half a block takes half the time. */
-	store_times_add(&times, false, STORE_TIMES_PER / 2, 1000);
-	ck_assert_uint_eq(times.cached, 2001);
-	ck_assert_uint_eq(times.nontemporal, 0);
-	/* A block during which the process did not run adds a quarter. */
-	store_times_add(&times, false, STORE_TIMES_PER, 10000000);
-	ck_assert_uint_eq(times.cached, 2502);
-	/* A faster one counts for a half. */
-	store_times_add(&times, false, STORE_TIMES_PER, 501);
-	ck_assert_uint_eq(times.cached, 1502);
-	store_times_add(&times, true, STORE_TIMES_PER, 0);
-	ck_assert_uint_eq(times.nontemporal, 1);
-	for (int i = 0; i < 100; i++)
-		store_times_add(&times, true, STORE_TIMES_PER, 500);
-	ck_assert_uint_gt(times.nontemporal, 400);
-	for (int i = 0; i < 100; i++)
-		store_times_add(&times, false, STORE_TIMES_PER, 28000);
-	ck_assert(store_times_prefer_nontemporal(&times));
-	for (int i = 0; i < 100; i++)
-		store_times_add(&times, false, STORE_TIMES_PER, 600);
-	ck_assert(!store_times_prefer_nontemporal(&times));
-}
-END_TEST
-
-/* Blocks that take as long as on processors without, or with a common cache. Returns how many of
- * `n` are written with non-temporal stores. */
-static int write_blocks(struct store_times *times, int n, bool is_far)
-{
-	int n_nontemporal = 0;
-
-	for (int i = 0; i < n; i++) {
-		bool is_nontemporal = store_times_choose_nontemporal(times);
-
-		store_times_add(times, is_nontemporal, STORE_TIMES_PER,
-			is_nontemporal   ? 4000
-				: is_far ? 28000
-					 : 2500);
-		n_nontemporal += is_nontemporal;
-	}
-	return n_nontemporal;
-}
-
-START_TEST(follows_distance)
-{
-	struct store_times times = { 0 };
-	int some = 100 * STORE_TIMES_PROBES;
-
-	/* The first blocks, whose pages are new, are slow. */
-	for (int i = 0; i < STORE_TIMES_SKIPPED; i++)
-		store_times_add(&times, false, STORE_TIMES_PER, 1000000);
-	ck_assert_int_eq(write_blocks(&times, some, false), some / STORE_TIMES_PROBES);
-	ck_assert_int_gt(write_blocks(&times, some, true), some * 9 / 10);
-	ck_assert_int_eq(write_blocks(&times, some, true), some - some / STORE_TIMES_PROBES);
-	ck_assert_int_lt(write_blocks(&times, some, false), some / 10);
-}
-END_TEST
 
 /* ---- vectors */
 
@@ -127,20 +38,19 @@ static bool was_flat(const struct rank *rank)
 	return shm->operations[(shm->published - 1) % SHM_SLOTS].is_flat;
 }
 
-/* Makes the times of a ring those of processors with a common cache, or of those without. */
+/* Sets the times of all rings to those of near or far processors. */
 static void set_times(struct rank *rank, bool is_far)
 {
 	struct shm *shm = rank->comm->shm;
 
 	for (uint32_t ring = 0; ring <= shm->ranks; ring++)
 		shm->store_times[ring] = (struct store_times){
-			.cached = is_far ? UINT32_MAX : 1000,
+			.normal = is_far ? UINT32_MAX : 1000,
 			.nontemporal = is_far ? 1000 : UINT32_MAX,
-			.blocks = STORE_TIMES_SKIPPED,
 		};
 }
 
-/* Which buffers of a rank are shared: bits. */
+/* Bits: buffers in memory of frl_mem_alloc(), and whether the result is in place. */
 enum { SEND = 1, RECV = 2, IN_PLACE = 4 };
 
 static const struct {
@@ -153,7 +63,7 @@ static const struct {
 	{ RECV, RECV, true },
 	{ SEND, 0, true },
 	{ SEND | RECV, IN_PLACE, true },
-	/* Its input is neither copied nor kept. */
+	/* Rank 0 overwrites a shared input, so each rank reduces one part. */
 	{ SEND | RECV | IN_PLACE, IN_PLACE, false },
 };
 
@@ -185,7 +95,7 @@ static void run_buffers(struct rank *rank)
 	}
 }
 
-START_LOOP_TEST(any_buffers, 2 * ROWS(buffers))
+START_LOOP_TEST(whole_by_kind_of_buffer, 2 * ROWS(buffers))
 {
 	int row = _i / 2;
 	struct job job = { .ranks = 2 + _i % 2, .main = run_buffers, .arg = &row };
@@ -271,7 +181,7 @@ static void run_long(struct rank *rank)
 	free(recv);
 }
 
-START_TEST(long_floats)
+START_TEST(whole_beyond_limit)
 {
 	struct job job = { .ranks = 2, .main = run_long };
 
@@ -279,9 +189,8 @@ START_TEST(long_floats)
 }
 END_TEST
 
-/* Rank 1 has published two operations and copied its input of the first. Rank 0 completes the
- * first. The second one has the same blocks of the ring. Rank 0 does not copy to them what rank 1
- * has not read. */
+/* Rank 0 must not overwrite ring blocks of the first operation that rank 1 has not read, even if
+ * rank 0 has completed it and the second operation has the same blocks. */
 enum { BYTES = SHM_BLOCK };
 
 static void start_sum(struct rank *rank, int32_t *data, struct frl_request **ret)
@@ -301,7 +210,7 @@ static void skip_blocks(struct rank *rank)
 	struct shm *shm = rank->comm->shm;
 	uint64_t last = shm->operations[(shm->published - 1) % SHM_SLOTS].first_block;
 
-	shm->blocks = last + shm_ring_blocks(shm->ranks);
+	shm->next_block = last + shm_ring_blocks(shm->ranks);
 }
 
 static void run_unread(struct rank *rank)

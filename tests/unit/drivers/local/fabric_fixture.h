@@ -5,7 +5,7 @@
 
 #include "drivers/local/link.h"
 
-enum { MAX_FRAME = 5000, FRAME = 100, MAGIC = 0x46524c38 };
+enum { MAX_FRAME = 5000, FRAME = 100 };
 
 struct side {
 	struct local_port port;

@@ -154,7 +154,7 @@ END_TEST
 START_LOOP_TEST(frames_too_short, 2)
 {
 	struct handshake_hello hello;
-	struct handshake_answer answer = { .magic = MAGIC, .max_frame = RING_STEM };
+	struct handshake_answer answer = { .magic = LINK_MAGIC, .max_frame = RING_STEM };
 	struct ring_link *rings;
 	int fd, passed;
 
@@ -189,7 +189,7 @@ END_TEST
 /* An unrelated descriptor does not end the link. */
 START_TEST(wrong_descriptor)
 {
-	struct handshake_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
+	struct handshake_answer answer = { .magic = LINK_MAGIC, .max_frame = MAX_FRAME };
 	int zero = open("/dev/zero", O_RDWR | O_CLOEXEC), fd;
 
 	step(&client);
@@ -222,7 +222,7 @@ static int connect_to_server(void)
 /* More than the server has room for, some of which send other messages than a client. */
 START_TEST(others_do_not_delay_the_client)
 {
-	const struct handshake_hello hello = { .magic = MAGIC, .secret = "open barley" };
+	const struct handshake_hello hello = { .magic = LINK_MAGIC, .secret = "open barley" };
 
 	for (int i = 0; i < 2 * FABRIC_PENDING_CLIENTS; i++) {
 		int fd = connect_to_server();
@@ -296,7 +296,7 @@ END_TEST
  * everybody send them: the second half of the rows is for one that does not. */
 START_LOOP_TEST(slow_file_of_a_stranger, 8)
 {
-	const struct handshake_hello hello = { .magic = MAGIC };
+	const struct handshake_hello hello = { .magic = LINK_MAGIC };
 	const size_t sizes[] = { sizeof(hello), sizeof(hello), 3, 0 };
 	int fd, slow = make_slow();
 
@@ -312,7 +312,7 @@ END_TEST
 /* As the memory of the rings. */
 START_LOOP_TEST(slow_file_of_the_server, 2)
 {
-	struct handshake_answer answer = { .magic = MAGIC, .max_frame = MAX_FRAME };
+	struct handshake_answer answer = { .magic = LINK_MAGIC, .max_frame = MAX_FRAME };
 	int fd, slow = make_slow();
 
 	step(&client);

@@ -403,7 +403,7 @@ static void pass(struct ring_link *from, struct ring_link *to, uint32_t n)
 }
 
 static const struct {
-	uint32_t n_links, bytes;
+	uint32_t ordinal, bytes;
 } sizes[] = {
 	{ 1, RING_BYTES },
 	{ 8, RING_BYTES },
@@ -413,9 +413,9 @@ static const struct {
 	{ UINT32_MAX, RING_SMALL_BYTES },
 };
 
-START_LOOP_TEST(size_by_links, ROWS(sizes))
+START_LOOP_TEST(size_by_ordinal, ROWS(sizes))
 {
-	ck_assert_uint_eq(ring_bytes_for(sizes[_i].n_links), sizes[_i].bytes);
+	ck_assert_uint_eq(ring_bytes_for(sizes[_i].ordinal), sizes[_i].bytes);
 }
 END_TEST
 
@@ -427,7 +427,7 @@ START_LOOP_TEST(both_ends, 3)
 	int fd;
 
 	ck_assert_int_eq(ring_link_make(lengths_of_rings[_i], &server, &fd), 0);
-	ck_assert_int_eq(ring_link_join(fd, &client), 0);
+	ck_assert_int_eq(ring_link_join(fd, lengths_of_rings[_i], &client), 0);
 	ck_assert_uint_eq(client->rx.bytes, lengths_of_rings[_i]);
 	/* Nobody removes pages. */
 	ck_assert_int_eq(ftruncate(fd, 0), -1);
@@ -444,6 +444,23 @@ START_LOOP_TEST(both_ends, 3)
 	ring_link_destroy(server);
 	ck_assert_int_eq(ring_look(&client->rx, MAX), 100);
 	ring_link_destroy(client);
+}
+END_TEST
+
+/* A peer cannot make this process allocate longer rings than it wants. */
+START_TEST(longer_than_wanted)
+{
+	struct ring_link *server, *client = NULL;
+	int fd;
+
+	ck_assert_int_eq(ring_link_make(RING_MEDIUM_BYTES, &server, &fd), 0);
+	ck_assert_int_eq(ring_link_join(fd, RING_SMALL_BYTES, &client), -EINVAL);
+	ck_assert_ptr_null(client);
+	ck_assert_int_eq(ring_link_join(fd, RING_BYTES, &client), 0);
+	ck_assert_uint_eq(client->rx.bytes, RING_MEDIUM_BYTES);
+	ring_link_destroy(client);
+	ring_link_destroy(server);
+	close(fd);
 }
 END_TEST
 
@@ -467,7 +484,7 @@ START_LOOP_TEST(wrong_memory, 7)
 		ck_assert_int_eq(ftruncate(fd, size), 0);
 		ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
 	}
-	ck_assert_int_eq(ring_link_join(fd, &link), -EINVAL);
+	ck_assert_int_eq(ring_link_join(fd, RING_BYTES, &link), -EINVAL);
 	ck_assert_ptr_null(link);
 	if (fd >= 0)
 		close(fd);
