@@ -26,7 +26,7 @@ static inline uint32_t mix(uint32_t n)
 	return n ^ n >> 16;
 }
 
-/* A new ring, of RING_BYTES or RING_SMALL_BYTES. Its memory ends at the end of the whole. */
+/* A new ring, of one of the three sizes. Its memory ends at the end of the whole. */
 static inline void ring_choose(uint32_t bytes)
 {
 	size_t size = offsetof(struct ring_way, records) + bytes + RING_BEHIND;
