@@ -48,7 +48,6 @@ static bool writes_nontemporal(const struct shm *shm, const struct shm_operation
 bool shm_flat_suits(const struct shm *shm, const struct shm_operation *operation)
 {
 	const struct run *run = operation->run;
-
 	uint32_t readable = operation->keeping | (shm->ranks == 2 ? operation->staging : 0);
 
 	return shape_reduces_to_all(run->coll) && readable == shm_all(shm) &&
