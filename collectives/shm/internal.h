@@ -11,8 +11,8 @@
 #include "collectives/communicator/operation.h"
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/page.h"
-#include "lib/base/memory/store_times.h"
 #include "collectives/shm/shm.h"
+#include "lib/base/memory/store_times.h"
 
 /* An operation under way. */
 struct shm_operation {
@@ -111,6 +111,15 @@ static inline uint32_t shm_senders(const struct shm *shm, const struct run *run)
 static inline bool shm_scales_first(const struct run *run)
 {
 	return operation_scales_first(run->scaled, run->dtype);
+}
+
+/* Returns the operations that a rank has finished reading, as last seen. Looks anew if there were
+ * less than `number`. */
+static inline uint64_t shm_finished(struct shm_peer *peer, uint64_t number)
+{
+	if (peer->finished < number)
+		peer->finished = atomic_load_explicit(&peer->page->finished, memory_order_acquire);
+	return peer->finished;
 }
 
 /* run.c: others have finished reading this rank's buffers, or never began. */

@@ -16,15 +16,13 @@ static uint64_t first_unread(struct shm *shm, uint64_t number)
 	uint64_t first = number;
 
 	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
-		struct shm_peer *peer = &shm->peers[rank];
+		uint64_t finished;
 
 		if (rank == shm->me)
 			continue;
-		if (peer->finished < number)
-			peer->finished = atomic_load_explicit(
-				&peer->page->finished, memory_order_acquire);
-		if (peer->finished < first)
-			first = peer->finished;
+		finished = shm_finished(&shm->peers[rank], number);
+		if (finished < first)
+			first = finished;
 	}
 	return first;
 }

@@ -26,15 +26,9 @@ enum {
 /* Returns whether all other ranks have finished reading this operation. */
 static bool is_read_by_all(struct shm *shm, uint64_t number)
 {
-	for (uint32_t rank = 0; rank < shm->ranks; rank++) {
-		struct shm_peer *peer = &shm->peers[rank];
-
-		if (rank == shm->me || peer->finished > number)
-			continue;
-		peer->finished = atomic_load_explicit(&peer->page->finished, memory_order_acquire);
-		if (peer->finished <= number)
+	for (uint32_t rank = 0; rank < shm->ranks; rank++)
+		if (rank != shm->me && shm_finished(&shm->peers[rank], number + 1) <= number)
 			return false;
-	}
 	return true;
 }
 

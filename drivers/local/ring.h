@@ -151,8 +151,8 @@ struct ring_link {
  * end; the caller closes it. Returns -EAGAIN if no descriptor is free at the moment, -ENOMEM or
  * another errno. */
 int ring_link_make(uint32_t bytes, struct ring_link **ret_link, int *ret_fd);
-/* Maps the memory at the other end. Returns -EINVAL if the descriptor is not such memory, else as
- * above. */
+/* Maps the memory at the other end. Returns -EINVAL if the descriptor is not such memory, or is of
+ * rings longer than `most_bytes`, else as above. */
 int ring_link_join(int fd, uint32_t most_bytes, struct ring_link **ret_link);
 void ring_link_destroy(struct ring_link *link);
 

@@ -37,6 +37,15 @@ void *job_shared_memory(size_t bytes)
 	return memory;
 }
 
+void *job_private_memory(size_t bytes)
+{
+	void *memory = malloc(bytes);
+
+	if (!memory)
+		abort();
+	return memory;
+}
+
 void job_sleep_ms(int ms)
 {
 	const struct timespec pause = { ms / 1000, (long)(ms % 1000) * 1000000 };

@@ -141,6 +141,8 @@ void job_make_vectors(struct job_vectors *v, const struct rank *rank, size_t cou
 void job_sleep_ms(int ms);
 /* Returns memory of frl_mem_alloc(), or aborts. */
 void *job_shared_memory(size_t bytes);
+/* For `main`: private memory, which others cannot read in place. */
+void *job_private_memory(size_t bytes);
 
 /* For `main`: waits until all ranks have called it. */
 void job_meet(struct job *job);

@@ -48,16 +48,6 @@ static bool was_left(const struct rank *rank)
 	return !last_of(rank)->is_long && last_of(rank)->peer[rank->number].send;
 }
 
-/* Memory that others cannot read in place. */
-static void *alloc_plain(size_t bytes)
-{
-	void *memory = malloc(bytes);
-
-	if (!memory)
-		abort();
-	return memory;
-}
-
 /* All ranks' elements, which differ; `send` may be `recv`. */
 static void sum_up(struct rank *rank, int32_t *send, int32_t *recv, size_t bytes)
 {
@@ -76,7 +66,7 @@ static void reduce_plainly(const struct rank *rank, const struct frl_collective 
 {
 	enum frl_op op = c->op == FRL_AVG ? FRL_SUM : c->op;
 	size_t bytes = c->count * frl_dtype_size(c->dtype);
-	uint8_t *next = alloc_plain(bytes);
+	uint8_t *next = job_private_memory(bytes);
 
 	for (int r = 0; r < rank->ranks; r++) {
 		for (size_t i = 0; i < bytes; i++)
@@ -97,7 +87,7 @@ static void check_bits(
 {
 	size_t bytes = c.count * frl_dtype_size(c.dtype);
 	uint8_t *send = memory[0] + offset, *recv = memory[1] + offset / 2;
-	uint8_t *wanted = alloc_plain(bytes);
+	uint8_t *wanted = job_private_memory(bytes);
 
 	for (size_t i = 0; i < bytes; i++)
 		send[i] = byte_of(rank->number, i);
@@ -170,7 +160,7 @@ END_TEST
 static void run_decision(struct rank *rank)
 {
 	int32_t *send = job_shared_memory(LONGEST), *recv = job_shared_memory(LONGEST);
-	int32_t *plain = alloc_plain(LONGEST);
+	int32_t *plain = job_private_memory(LONGEST);
 
 	for (int how = 0; how < 4; how++) {
 		bool is_odd = rank->number == 1;
@@ -276,7 +266,7 @@ END_TEST
 static void run_left(struct rank *rank)
 {
 	int32_t *shared = job_shared_memory(SHORT), *recv = job_shared_memory(SHORT);
-	int32_t *plain = alloc_plain(SHORT);
+	int32_t *plain = job_private_memory(SHORT);
 
 	for (int how = 0; how < 4; how++) {
 		bool is_odd = rank->number == 1;
@@ -444,7 +434,7 @@ static void limit_files(struct rank *rank, rlim_t most, struct rlimit *ret_befor
 static void run_out_of_files(struct rank *rank)
 {
 	int32_t *send = job_shared_memory(SHORT), *recv = job_shared_memory(SHORT),
-		*plain = alloc_plain(SHORT);
+		*plain = job_private_memory(SHORT);
 	const struct shm *shm = rank->comm->shm;
 	struct rlimit limit = { 0 }, unused;
 

@@ -22,15 +22,6 @@ enum {
 
 /* ---- vectors */
 
-static void *alloc_plain(size_t bytes)
-{
-	void *memory = malloc(bytes);
-
-	if (!memory)
-		abort();
-	return memory;
-}
-
 static bool was_flat(const struct rank *rank)
 {
 	const struct shm *shm = rank->comm->shm;
@@ -72,7 +63,7 @@ static void run_buffers(struct rank *rank)
 	int row = *(const int *)rank->job->arg;
 	int kind = rank->number == 0 ? buffers[row].first : buffers[row].second;
 	int32_t *shared[2] = { job_shared_memory(MANY), job_shared_memory(MANY) };
-	int32_t *plain[2] = { alloc_plain(MANY), alloc_plain(MANY) };
+	int32_t *plain[2] = { job_private_memory(MANY), job_private_memory(MANY) };
 	int32_t *send = kind & SEND ? shared[0] : plain[0];
 	int32_t *recv = kind & IN_PLACE ? send : kind & RECV ? shared[1] : plain[1];
 
@@ -119,8 +110,8 @@ static void run_ahead(struct rank *rank)
 			.coll = FRL_ALLREDUCE, .count = count, .dtype = FRL_INT32
 		};
 
-		send[i] = rank->number ? job_shared_memory(FEW) : alloc_plain(FEW);
-		recv[i] = alloc_plain(FEW);
+		send[i] = rank->number ? job_shared_memory(FEW) : job_private_memory(FEW);
+		recv[i] = job_private_memory(FEW);
 		for (size_t k = 0; k < count; k++)
 			send[i][k] = i + job_input(rank->number, k);
 		c.send = send[i];
@@ -168,7 +159,7 @@ static void run_long(struct rank *rank)
 {
 	size_t bytes = SHM_WHOLE_BYTES_OF_TWO + 12345 * sizeof(float),
 	       count = bytes / sizeof(float);
-	float *send = alloc_plain(bytes), *recv = alloc_plain(bytes);
+	float *send = job_private_memory(bytes), *recv = job_private_memory(bytes);
 	float *to = rank->number == 0 ? send : recv;
 
 	for (size_t i = 0; i < count; i++)
@@ -215,7 +206,7 @@ static void skip_blocks(struct rank *rank)
 
 static void run_unread(struct rank *rank)
 {
-	int32_t *first = alloc_plain(BYTES), *second = alloc_plain(BYTES);
+	int32_t *first = job_private_memory(BYTES), *second = job_private_memory(BYTES);
 	struct frl_request *requests[2];
 	bool is_done;
 
@@ -268,7 +259,7 @@ static void run_mapped(struct rank *rank)
 {
 	bool has_shared = rank->number == 0 || *(const int *)rank->job->arg;
 	int32_t *shared[2] = { job_shared_memory(FEW), job_shared_memory(FEW) };
-	int32_t *plain[2] = { alloc_plain(FEW), alloc_plain(FEW) };
+	int32_t *plain[2] = { job_private_memory(FEW), job_private_memory(FEW) };
 	struct frl_collective c = { .coll = FRL_ALLREDUCE,
 		.send = rank->number == 0 ? shared[0] : plain[0],
 		.recv = has_shared ? shared[1] : plain[1],
@@ -313,7 +304,7 @@ static void run_at_once(struct rank *rank)
 {
 	struct frl_request *requests[AT_ONCE];
 	size_t ranks = (size_t)rank->ranks, count = FEW / sizeof(int32_t), all = count * ranks;
-	int32_t *send = alloc_plain((all + AT_ONCE) * sizeof(int32_t));
+	int32_t *send = job_private_memory((all + AT_ONCE) * sizeof(int32_t));
 	int32_t *recv[AT_ONCE];
 
 	/* Each operation has other inputs. */
@@ -328,7 +319,7 @@ static void run_at_once(struct rank *rank)
 			.dtype = FRL_INT32,
 		};
 
-		recv[i] = alloc_plain(all * sizeof(int32_t));
+		recv[i] = job_private_memory(all * sizeof(int32_t));
 		c.recv = recv[i];
 		expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0);
 	}

@@ -17,6 +17,7 @@
 #include "drivers/local/ring.h"
 #include "lib/base/process/rights.h"
 #include "tests/unit/drivers/local/fabric_fixture.h"
+#include "tests/fixtures/limited_child.h"
 #include "tests/fixtures/program.h"
 #include "tests/fixtures/slow_file.h"
 
@@ -347,6 +348,38 @@ START_LOOP_TEST(slow_file_of_the_peer, 4)
 	close(slow);
 	step(to);
 	ck_assert_int_eq(to->link.stage, FABRIC_CONFIRMING);
+}
+END_TEST
+
+static const struct {
+	uint16_t client, server; /* numbers of the link */
+	size_t limit;            /* bytes of a file */
+	uint32_t bytes;
+} rings[] = {
+	{ 0, 0, 4 << 20, RING_BYTES },
+	{ 8, 0, 4 << 20, RING_MEDIUM_BYTES },
+	{ 0, 8, 4 << 20, RING_MEDIUM_BYTES },
+	{ 32, 8, 4 << 20, RING_SMALL_BYTES },
+	/* The memory of longer rings exceeds the limit. */
+	{ 0, 0, 1 << 20, RING_MEDIUM_BYTES },
+	{ 0, 0, 256 << 10, RING_SMALL_BYTES },
+};
+
+static int ring_row;
+
+static bool has_expected_rings(void)
+{
+	client.link.number = rings[ring_row].client;
+	server.link.number = rings[ring_row].server;
+	come_together();
+	return client.link.ring->tx.bytes == rings[ring_row].bytes &&
+		server.link.ring->rx.bytes == rings[ring_row].bytes;
+}
+
+START_LOOP_TEST(size_of_rings, ROWS(rings))
+{
+	ring_row = _i;
+	check_in_limited_child(rings[_i].limit, has_expected_rings);
 }
 END_TEST
 
