@@ -34,10 +34,36 @@ void device_fini(struct frl_device *device)
 	guard_fini(&device->guard);
 }
 
+struct frl_async_event device_take_event(struct frl_device *device)
+{
+	struct event_source *source = container_of(device->events->next, struct event_source, node);
+	struct frl_async_event event = { 0 };
+
+	switch (source->object) {
+	case EVENT_OF_CQ: event.cq = source->owner; break;
+	case EVENT_OF_QP: event.qp = source->owner; break;
+	case EVENT_OF_SRQ: event.srq = source->owner; break;
+	case EVENT_OF_PORT: break;
+	}
+	event.type = event_take(source);
+	return event;
+}
+
+static void pass_on_events(struct frl_device *device)
+{
+	while (!list_empty(device->events)) {
+		const struct frl_async_event event = device_take_event(device);
+
+		device->on_event(&event, device->on_event_arg);
+	}
+}
+
 void device_leave(struct frl_device *device)
 {
 	if (device->ops->leaving)
 		device->ops->leaving(device);
+	if (device->on_event)
+		pass_on_events(device);
 	event_fd_set(&device->async, !list_empty(device->events));
 	guard_leave(&device->guard);
 }

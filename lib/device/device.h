@@ -67,6 +67,9 @@ struct frl_device {
 	 * with the guard held; releasing the guard raises `async`. */
 	struct list *events;
 	struct event_fd async; /* created on demand */
+	/* frl_device_on_event(): takes the events instead. */
+	void (*on_event)(const struct frl_async_event *event, void *arg);
+	void *on_event_arg;
 	struct publication *publication;
 	struct device_gpu *gpus; /* GPUs that it works with; owned by memory_gpu.c */
 	/* Set by the driver: the port puts the end of frames into memory of this GPU (CUDA
@@ -126,6 +129,9 @@ struct frl_comp_channel {
 	struct frl_device *device;
 	int fd; /* set by the driver: readable while there is an event */
 	unsigned cqs;
+	/* frl_comp_channel_on_event(): takes the events instead. */
+	void (*on_event)(struct frl_cq *cq, void *arg);
+	void *on_event_arg;
 };
 
 struct frl_cq {
@@ -270,6 +276,9 @@ struct device_ops {
 	void (*channel_destroy)(struct frl_comp_channel *channel);
 	/* Never blocks. Returns the queue of the next event, or NULL. */
 	struct frl_cq *(*channel_take)(struct frl_comp_channel *channel);
+	/* [guard] `on_event` was set. The driver calls it for later events, and for those that it
+	 * keeps now, before the guard is released. NULL: not supported. */
+	void (*channel_divert)(struct frl_comp_channel *channel);
 	/* The depth is a minimum. */
 	int (*cq_create)(struct frl_cq *cq, uint32_t depth);
 	void (*cq_destroy)(struct frl_cq *cq);
@@ -355,6 +364,9 @@ static inline void device_raise(
 {
 	event_note(device->events, source, type);
 }
+
+/* Removes and returns the oldest asynchronous event; there must be one. Guard held. */
+struct frl_async_event device_take_event(struct frl_device *device);
 
 /* Drives the device for one round. Guard held. Returns how much was done. */
 static inline uint32_t device_poll(struct frl_device *device)

@@ -30,9 +30,13 @@ void soft_leaving(struct frl_device *device)
 		struct soft_channel *channel = soft_channel(cq->base.channel);
 
 		list_remove(&core->notify);
+		soft_device(device)->has_reported = true;
+		if (channel->base.on_event) {
+			channel->base.on_event(&cq->base, channel->base.on_event_arg);
+			continue;
+		}
 		list_add_tail(&channel->pending, &core->notify);
 		event_fd_set(&channel->event_fd, true);
-		soft_device(device)->has_reported = true;
 	}
 	if (soft_device(device)->n_asleep)
 		wake_waiters(soft_device(device));

@@ -159,6 +159,21 @@ struct frl_cq *soft_channel_take(struct frl_comp_channel *base)
 	return cq;
 }
 
+/* Kept events become new ones, which soft_leaving() reports. */
+void soft_channel_divert(struct frl_comp_channel *base)
+{
+	struct list *completions = &soft_device(base->device)->engine.events.completions;
+	struct soft_channel *channel = soft_channel(base);
+
+	while (!list_empty(&channel->pending)) {
+		struct list *node = channel->pending.next;
+
+		list_remove(node);
+		list_add_tail(completions, node);
+	}
+	event_fd_set(&channel->event_fd, false);
+}
+
 int soft_srq_create(struct frl_srq *base)
 {
 	const struct frl_srq_config *config = &base->config;

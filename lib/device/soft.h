@@ -215,6 +215,7 @@ int soft_fragments_release(struct frl_fragments *fragments, uint32_t token);
 int soft_channel_create(struct frl_comp_channel *channel);
 void soft_channel_destroy(struct frl_comp_channel *channel);
 struct frl_cq *soft_channel_take(struct frl_comp_channel *channel);
+void soft_channel_divert(struct frl_comp_channel *channel);
 int soft_cq_create(struct frl_cq *cq, uint32_t depth);
 void soft_cq_destroy(struct frl_cq *cq);
 int soft_req_notify(struct frl_cq *cq, bool solicited_only);

@@ -297,6 +297,7 @@ static const struct device_ops soft_ops = {
 	.channel_create = soft_channel_create,
 	.channel_destroy = soft_channel_destroy,
 	.channel_take = soft_channel_take,
+	.channel_divert = soft_channel_divert,
 	.cq_create = soft_cq_create,
 	.cq_destroy = soft_cq_destroy,
 	.req_notify = soft_req_notify,

@@ -153,6 +153,26 @@ int frl_get_cq_event(struct frl_comp_channel *channel, int timeout_ms, struct fr
 	return -EAGAIN;
 }
 
+int frl_comp_channel_on_event(
+	struct frl_comp_channel *channel, void (*fn)(struct frl_cq *cq, void *arg), void *arg)
+{
+	struct frl_device *device;
+
+	if (!channel)
+		return frl_fail(-EINVAL, "frl_comp_channel_on_event: channel is required");
+	device = channel->device;
+	if (!device->ops->channel_divert)
+		return frl_fail(-ENOTSUP,
+			"completion channels of hardware call no function: use frl_get_cq_event()");
+	device_enter(device);
+	channel->on_event = fn;
+	channel->on_event_arg = arg;
+	device->ops->channel_divert(channel);
+	/* Calls it for the events that were kept. */
+	device_leave(device);
+	return 0;
+}
+
 int frl_async_fd(struct frl_device *device)
 {
 	int rc = 0;
@@ -171,29 +191,14 @@ int frl_async_fd(struct frl_device *device)
 	return rc;
 }
 
-static struct frl_async_event describe(struct event_source *source)
-{
-	struct frl_async_event event = { 0 };
-
-	switch (source->object) {
-	case EVENT_OF_CQ: event.cq = source->owner; break;
-	case EVENT_OF_QP: event.qp = source->owner; break;
-	case EVENT_OF_SRQ: event.srq = source->owner; break;
-	case EVENT_OF_PORT: break;
-	}
-	event.type = event_take(source);
-	return event;
-}
-
 static bool take_async_event(struct frl_device *device, struct frl_async_event *ret_event)
 {
-	struct list *queue = device->events;
 	bool found;
 
 	device_enter(device);
-	found = !list_empty(queue);
+	found = !list_empty(device->events);
 	if (found)
-		*ret_event = describe(container_of(queue->next, struct event_source, node));
+		*ret_event = device_take_event(device);
 	device_leave(device);
 	return found;
 }
@@ -219,4 +224,23 @@ int frl_get_async_event(
 		if (!sleep_on(device, fd, limit, &vain))
 			return -EAGAIN;
 	}
+}
+
+int frl_device_on_event(struct frl_device *device,
+	void (*fn)(const struct frl_async_event *event, void *arg), void *arg)
+{
+	int rc = 0;
+
+	if (!device)
+		return frl_fail(-EINVAL, "frl_device_on_event: device is required");
+	device_enter(device);
+	if (fn)
+		rc = start_thread(device);
+	if (!rc) {
+		device->on_event = fn;
+		device->on_event_arg = arg;
+	}
+	/* Calls it for the events that were kept. */
+	device_leave(device);
+	return rc;
 }

@@ -60,6 +60,19 @@ FRL_API int frl_get_cq_event(
 	struct frl_comp_channel *channel, int timeout_ms, struct frl_cq **ret_cq);
 
 /*
+ * Calls `fn` for each event of the channel instead of keeping the event for frl_get_cq_event().
+ * Each request for an event leads to exactly one call, also if earlier events of the queue were not
+ * handled yet. Events that are kept already are passed to `fn` before the function returns. NULL
+ * ends this: no call is in progress or follows once the function has returned.
+ *
+ * `fn` is called with the device's lock held, by the thread that drives the device, in the order of
+ * the events. It must return soon, and must not call the library. Returns -EINVAL, or -ENOTSUP for
+ * hardware.
+ */
+FRL_API int frl_comp_channel_on_event(
+	struct frl_comp_channel *channel, void (*fn)(struct frl_cq *cq, void *arg), void *arg);
+
+/*
  * DEVICE_FATAL is raised when the lease of an open device has ended: a restarted control daemon
  * leased the port to another process, or to none. A hardware device raises DEVICE_FATAL when it has
  * failed. All queue pairs of the device have failed then, frl_qp_error() says why, and the
@@ -106,6 +119,14 @@ FRL_API int frl_async_fd(struct frl_device *device);
  */
 FRL_API int frl_get_async_event(
 	struct frl_device *device, int timeout_ms, struct frl_async_event *ret_event);
+
+/*
+ * Calls `fn` for each asynchronous event instead of keeping the event for frl_get_async_event().
+ * The rules are those of frl_comp_channel_on_event(). Supported by hardware, too: a thread of the
+ * library makes the calls. Returns an error as frl_async_fd() does.
+ */
+FRL_API int frl_device_on_event(struct frl_device *device,
+	void (*fn)(const struct frl_async_event *event, void *arg), void *arg);
 
 #ifdef __cplusplus
 }

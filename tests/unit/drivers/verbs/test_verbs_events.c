@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -72,6 +73,41 @@ START_TEST(port_events)
 	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
 	ck_assert_int_eq(port_state(one), FRL_PORT_ACTIVE);
 	ck_assert_int_eq(frl_get_async_event(one->device, 0, &event), -EAGAIN);
+}
+END_TEST
+
+static void keep_event(const struct frl_async_event *event, void *arg)
+{
+	atomic_int *type = arg;
+
+	atomic_store(type, (int)event->type);
+}
+
+static void no_event(struct frl_cq *cq, void *arg)
+{
+	ck_abort();
+}
+
+START_TEST(functions_take_events)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	struct frl_comp_channel *channel;
+	struct frl_async_event event;
+	atomic_int type = -1;
+
+	verbs_setup(&defaults);
+	verbs_ok(frl_device_on_event(one->device, keep_event, &type));
+	fake_verbs_raise("one", IBV_EVENT_PORT_ERR, 1);
+	while (atomic_load(&type) != FRL_EVENT_PORT_ERR)
+		nanosleep(&pause, NULL);
+	ck_assert_int_eq(frl_get_async_event(one->device, 0, &event), -EAGAIN);
+	verbs_ok(frl_device_on_event(one->device, NULL, NULL));
+	fake_verbs_raise("one", IBV_EVENT_PORT_ACTIVE, 1);
+	verbs_event(one, FRL_EVENT_PORT_ACTIVE);
+	/* A thread would have to wait for the hardware's notifications. */
+	verbs_ok(frl_comp_channel_create(one->device, &channel));
+	ck_assert_int_eq(frl_comp_channel_on_event(channel, no_event, NULL), -ENOTSUP);
+	verbs_ok(frl_comp_channel_destroy(channel));
 }
 END_TEST
 
