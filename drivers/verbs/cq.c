@@ -234,6 +234,19 @@ void verbs_cq_destroy(struct frl_cq *base)
 	device_leave(base->device);
 }
 
+int verbs_cq_resize(struct frl_cq *base, uint32_t depth)
+{
+	struct verbs_device *device = verbs_device(base->device);
+	int rc = ibv_resize_cq(verbs_cq(base)->cq, (int)depth);
+
+	if (rc)
+		return verbs_fail(verbs_errno(rc),
+			"%s: cannot resize a completion queue to %u entries, of which some may be "
+			"in use",
+			device->name, depth);
+	return 0;
+}
+
 int verbs_req_notify(struct frl_cq *base, bool solicited_only)
 {
 	struct verbs_device *device = verbs_device(base->device);

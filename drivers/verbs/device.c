@@ -71,6 +71,7 @@ static const struct device_ops verbs_ops = {
 	.channel_take = verbs_channel_take,
 	.cq_create = verbs_cq_create,
 	.cq_destroy = verbs_cq_destroy,
+	.cq_resize = verbs_cq_resize,
 	.req_notify = verbs_req_notify,
 	.poll_cq = verbs_poll_cq,
 

@@ -370,6 +370,7 @@ void verbs_channel_destroy(struct frl_comp_channel *channel);
 struct frl_cq *verbs_channel_take(struct frl_comp_channel *channel);
 int verbs_cq_create(struct frl_cq *cq, uint32_t depth);
 void verbs_cq_destroy(struct frl_cq *cq);
+int verbs_cq_resize(struct frl_cq *cq, uint32_t depth);
 int verbs_req_notify(struct frl_cq *cq, bool solicited_only);
 /* Wakes threads that sleep on its channel, if any, because it has failed. Guard held. */
 void verbs_cq_wake(struct verbs_cq *cq);

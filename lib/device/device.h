@@ -282,6 +282,7 @@ struct device_ops {
 	/* The depth is a minimum. */
 	int (*cq_create)(struct frl_cq *cq, uint32_t depth);
 	void (*cq_destroy)(struct frl_cq *cq);
+	int (*cq_resize)(struct frl_cq *cq, uint32_t depth);
 	int (*req_notify)(struct frl_cq *cq, bool solicited_only);
 	/* As frl_poll_cq(). Sets *ret_moved if other work was done, so that the caller polls
 	 * again. */

@@ -18,15 +18,25 @@ static uint32_t round_up_pow2(uint32_t n)
 	return power;
 }
 
+/* Returns an array of `depth` entries or more, a power of two, or NULL. */
+static struct frl_wc *new_entries(uint32_t *depth)
+{
+	struct frl_wc *entries;
+
+	*depth = round_up_pow2(*depth);
+	entries = calloc(*depth, sizeof(*entries));
+	if (!entries)
+		frl_fail(-ENOMEM, "no memory for a completion queue of %u entries", *depth);
+	return entries;
+}
+
 int soft_cq_create(struct frl_cq *base, uint32_t depth)
 {
 	struct soft_cq *cq = soft_cq(base);
-	struct frl_wc *entries;
+	struct frl_wc *entries = new_entries(&depth);
 
-	depth = round_up_pow2(depth);
-	entries = calloc(depth, sizeof(*entries));
 	if (!entries)
-		return frl_fail(-ENOMEM, "no memory for a completion queue of %u entries", depth);
+		return -ENOMEM;
 	cq_init(&cq->core, entries, depth, &soft_device(base->device)->engine.events);
 	cq->core.events.owner = base;
 	return 0;
@@ -45,6 +55,29 @@ void soft_cq_destroy(struct frl_cq *base)
 	}
 	device_leave(base->device);
 	free(cq->core.entries);
+}
+
+int soft_cq_resize(struct frl_cq *base, uint32_t depth)
+{
+	struct cq *cq = &soft_cq(base)->core;
+	uint32_t count = depth, used;
+	struct frl_wc *entries = new_entries(&count);
+	int rc = -EINVAL;
+
+	if (!entries)
+		return -ENOMEM;
+	device_enter(base->device);
+	used = cq_used(cq);
+	if (used <= depth)
+		rc = engine_resize_cq(
+			&soft_device(base->device)->engine, cq, entries, count, &entries);
+	device_leave(base->device);
+	free(entries);
+	if (rc == -EINVAL)
+		return frl_fail(rc,
+			"the completion queue has %u entries: poll them, then resize it to %u",
+			used, depth);
+	return rc ? frl_fail(rc, "no memory for completions that wait for a GPU") : 0;
 }
 
 static int take_completions(struct cq *cq, int max, struct frl_wc wc[])

@@ -218,6 +218,7 @@ struct frl_cq *soft_channel_take(struct frl_comp_channel *channel);
 void soft_channel_divert(struct frl_comp_channel *channel);
 int soft_cq_create(struct frl_cq *cq, uint32_t depth);
 void soft_cq_destroy(struct frl_cq *cq);
+int soft_cq_resize(struct frl_cq *cq, uint32_t depth);
 int soft_req_notify(struct frl_cq *cq, bool solicited_only);
 int soft_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[], bool *ret_moved);
 int soft_srq_create(struct frl_srq *srq);

@@ -300,6 +300,7 @@ static const struct device_ops soft_ops = {
 	.channel_divert = soft_channel_divert,
 	.cq_create = soft_cq_create,
 	.cq_destroy = soft_cq_destroy,
+	.cq_resize = soft_cq_resize,
 	.req_notify = soft_req_notify,
 	.poll_cq = soft_poll_cq,
 	.srq_create = soft_srq_create,

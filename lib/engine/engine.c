@@ -266,6 +266,16 @@ void engine_remove_qp(struct engine *e, struct engine_qp *qp)
 		e->n_qps--;
 }
 
+int engine_resize_cq(struct engine *e, struct cq *cq, struct frl_wc *entries, uint32_t count,
+	struct frl_wc **ret_before)
+{
+	int rc = e->offloads ? e->offloads->resize_cq(cq, count) : 0;
+
+	if (!rc)
+		*ret_before = cq_move(cq, entries, count);
+	return rc;
+}
+
 void engine_remove_cq(struct engine *e, struct cq *cq)
 {
 	list_remove(&cq->notify);

@@ -238,6 +238,11 @@ static inline void engine_check_links(struct engine *engine)
 int engine_add_qp(struct engine *engine, struct engine_qp *qp, struct qp_config *config);
 void engine_remove_qp(struct engine *engine, struct engine_qp *qp);
 
+/* Moves the completions of a queue to `entries`, with room for `count`: a power of two and at least
+ * cq_used(). Returns the array before in *ret_before. -ENOMEM; nothing is changed then. */
+int engine_resize_cq(struct engine *engine, struct cq *cq, struct frl_wc *entries, uint32_t count,
+	struct frl_wc **ret_before);
+
 /* Called before a completion queue is destroyed. No queue pair uses it. */
 void engine_remove_cq(struct engine *engine, struct cq *cq);
 

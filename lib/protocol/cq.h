@@ -51,6 +51,19 @@ static inline void cq_init(
 	event_source_init(&cq->events, EVENT_OF_CQ, NULL);
 }
 
+/* Moves the entries to an array for `count` completions, a power of two and at least cq_used().
+ * Returns the previous array. */
+static inline struct frl_wc *cq_move(struct cq *cq, struct frl_wc *entries, uint32_t count)
+{
+	struct frl_wc *before = cq->entries;
+
+	for (uint32_t i = cq->head; i != cq->tail; i++)
+		entries[i & (count - 1)] = before[i & cq->mask];
+	cq->entries = entries;
+	cq->mask = count - 1;
+	return before;
+}
+
 /* Notifies the completion channel if the queue is armed for this completion. */
 static inline void cq_notify(struct cq *cq, bool urgent)
 {

@@ -45,6 +45,19 @@ int frl_cq_create_on_channel(struct frl_device *device, uint32_t depth,
 	return 0;
 }
 
+int frl_cq_resize(struct frl_cq *cq, uint32_t depth)
+{
+	int rc;
+
+	if (!cq || depth < 1 || depth > cq->device->attr.max_cqe)
+		return frl_fail(-EINVAL, "frl_cq_resize: a cq and a depth of 1 to %u are required",
+			cq ? cq->device->attr.max_cqe : 0);
+	rc = cq->device->ops->cq_resize(cq, depth);
+	if (mr_caches_make_room(rc))
+		rc = cq->device->ops->cq_resize(cq, depth);
+	return rc;
+}
+
 void *frl_cq_context(const struct frl_cq *cq)
 {
 	return cq->context;

@@ -178,6 +178,7 @@ static const struct offload_hooks hooks = {
 	.remove_qp = remove_qp,
 	.reset_qp = reset_qp,
 	.fail_qp = offload_clear_loss,
+	.resize_cq = completions_resize,
 	.remove_cq = completions_unwatch,
 	.release_region = release_region,
 	.region_busy = offload_region_busy,

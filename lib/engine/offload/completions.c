@@ -116,13 +116,18 @@ void completions_spoil(struct transfers *t, const struct attached *a)
 	}
 }
 
+static struct gate *new_gate(size_t count)
+{
+	return calloc(1, sizeof(struct gate) + count * sizeof(struct held_completion));
+}
+
 static int add_gate(struct engine *e, struct cq *cq)
 {
 	struct gate *gate;
 
 	if (cq->gate)
 		return 0;
-	gate = calloc(1, sizeof(*gate) + ((size_t)cq->mask + 1) * sizeof(gate->ring[0]));
+	gate = new_gate((size_t)cq->mask + 1);
 	if (!gate)
 		return -ENOMEM;
 	gate->base.take = take;
@@ -140,6 +145,32 @@ int completions_watch(struct engine *e, struct cq *send_cq, struct cq *recv_cq)
 	int rc = add_gate(e, send_cq);
 
 	return rc ? rc : add_gate(e, recv_cq);
+}
+
+int completions_resize(struct cq *cq, uint32_t count)
+{
+	struct gate *gate, *before;
+	struct transfers *t;
+
+	if (!cq->gate)
+		return 0;
+	before = gate_of(cq);
+	t = transfers_of(before->engine);
+	gate = new_gate(count);
+	if (!gate)
+		return -ENOMEM;
+	*gate = *before;
+	for (uint32_t i = 0; i < gate->base.held; i++)
+		gate->ring[(gate->head + i) & (count - 1)] = *completion_at(
+			before, before->head + i);
+	list_init(&gate->holding);
+	list_init(&gate->node);
+	completions_unwatch(cq);
+	list_add_tail(&t->gates, &gate->node);
+	if (gate->base.held)
+		list_add_tail(&t->holding, &gate->holding);
+	cq->gate = &gate->base;
+	return 0;
 }
 
 void completions_unwatch(struct cq *cq)

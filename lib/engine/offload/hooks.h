@@ -30,6 +30,9 @@ struct offload_hooks {
 	void (*remove_qp)(struct engine *e, struct engine_qp *qp);
 	void (*reset_qp)(struct engine *e, struct engine_qp *qp);
 	void (*fail_qp)(struct engine *e, struct engine_qp *qp);
+	/* Called before a completion queue gets room for `count` completions, a power of two. All
+	 * that it has fit. -ENOMEM. */
+	int (*resize_cq)(struct cq *cq, uint32_t count);
 	/* Called when a completion queue is removed; no queue pair uses it. */
 	void (*remove_cq)(struct cq *cq);
 	/* Called before a region is removed or rebound to other memory. */

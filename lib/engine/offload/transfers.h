@@ -240,6 +240,9 @@ bool offload_is_any(const void *arg, const struct region *region);
 
 /* Adds gates to the completion queues of a queue pair that have none. -ENOMEM. */
 int completions_watch(struct engine *e, struct cq *send_cq, struct cq *recv_cq);
+/* Gives the gate of the queue, if any, room for `count` completions, before the queue gets it.
+ * -ENOMEM. */
+int completions_resize(struct cq *cq, uint32_t count);
 /* Frees the gate of the queue, if any, with the completions that it holds. */
 void completions_unwatch(struct cq *cq);
 void completions_fini(struct transfers *t);

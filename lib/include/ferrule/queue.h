@@ -49,6 +49,14 @@ FRL_API int frl_cq_create_on_channel(struct frl_device *device, uint32_t depth,
 /* Returns the context given at creation, or NULL. */
 FRL_API void *frl_cq_context(const struct frl_cq *cq);
 
+/*
+ * Changes the depth to at least `depth`, and keeps all entries. Other threads may use the queue
+ * meanwhile. Returns -EINVAL if the queue has more than `depth` entries, or if `depth` is 0 or more
+ * than max_cqe of the device. Returns -ENOMEM, and -ENOTSUP or -EIO for hardware. A failed call
+ * changes nothing.
+ */
+FRL_API int frl_cq_resize(struct frl_cq *cq, uint32_t depth);
+
 /* Destroys a completion queue. NULL is fine. Returns -EBUSY while a queue pair uses the queue. */
 FRL_API int frl_cq_destroy(struct frl_cq *cq);
 

@@ -322,6 +322,30 @@ struct ibv_cq_ex *fake_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 	return &cq->ex;
 }
 
+int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
+{
+	struct fake_cq *cq = FAKE_OF(struct fake_cq, ibv, ibv);
+	int err = fake_enter(__func__, FAKE_CALL_MAKES, cq->object.device);
+	struct fake_cqe *ring = NULL;
+
+	if (err != 0)
+		return err;
+	if (cqe < 1 || cqe > cq->object.device->is.attr.max_cqe || cq->n > (uint32_t)cqe)
+		err = EINVAL;
+	else if (!(ring = calloc((size_t)cqe, sizeof(*ring))))
+		err = ENOMEM;
+	if (err == 0) {
+		for (uint32_t i = 0; i < cq->n; i++)
+			ring[i] = cq->ring[(cq->head + i) % (uint32_t)cq->ibv.cqe];
+		free(cq->ring);
+		cq->ring = ring;
+		cq->head = 0;
+		cq->ibv.cqe = cqe;
+	}
+	fake_leave();
+	return err;
+}
+
 int ibv_destroy_cq(struct ibv_cq *ibv)
 {
 	struct fake_cq *cq = FAKE_OF(struct fake_cq, ibv, ibv);

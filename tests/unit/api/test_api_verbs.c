@@ -46,6 +46,74 @@ static struct frl_qp *start_loop(enum frl_qp_type type)
 	return other;
 }
 
+/* Three completions wait while their queue becomes deeper, and as small as they need. */
+START_LOOP_TEST(resized, 2)
+{
+	uint32_t depths[] = { 8 * DEPTH, 3 };
+	struct frl_device_attr attr;
+	struct frl_sge sge;
+	struct frl_wc wc[4];
+	int n = 0;
+
+	SOFTWARE_ONLY_IF(is_rxe() && _i, "rxe rounds the depth up");
+	start(false, FRL_PROGRESS_INLINE);
+	frl_device_query(a.device, &attr);
+	refused(frl_cq_resize(NULL, 1), -EINVAL, "required");
+	refused(frl_cq_resize(a.cq, 0), -EINVAL, "1 to");
+	refused(frl_cq_resize(a.cq, attr.max_cqe + 1), -EINVAL, "1 to");
+	sge = sge_of(&a, 0, 64);
+	for (uint64_t i = 1; i <= 3; i++) {
+		struct frl_send_wr wr = send_wr(i, FRL_WR_RDMA_WRITE, &sge);
+
+		post_send(&wr);
+	}
+	for (int i = 0; i < 1000; i++) {
+		frl_progress(b.device);
+		frl_progress(a.device);
+	}
+	if (!test_port())
+		refused(frl_cq_resize(a.cq, 2), -EINVAL, "3 entries");
+	ok(frl_cq_resize(a.cq, depths[_i]));
+	for (uint64_t limit_ns = hang_limit_ns(); n < 3 && may_wait(limit_ns);)
+		n += frl_poll_cq(a.cq, 4 - n, wc + n);
+	ck_assert_int_eq(n, 3);
+	for (uint64_t i = 0; i < 3; i++)
+		ck_assert_uint_eq(wc[i].wr_id, i + 1);
+	for (uint64_t i = 1; i <= 100; i++) {
+		struct frl_send_wr wr = send_wr(i, FRL_WR_RDMA_WRITE, &sge);
+
+		post_send(&wr);
+		expect(&a, i, FRL_WC_SUCCESS);
+	}
+}
+END_TEST
+
+/* Another thread polls the queue meanwhile. */
+static void *resize(void *arg)
+{
+	for (uint32_t i = 0; i < 200; i++)
+		ok(frl_cq_resize(a.cq, 4 << i % 8));
+	return arg;
+}
+
+START_TEST(resized_in_use)
+{
+	struct frl_sge sge;
+	pthread_t thread;
+
+	start(false, FRL_PROGRESS_INLINE);
+	sge = sge_of(&a, 0, 64);
+	ck_assert_int_eq(pthread_create(&thread, NULL, resize, NULL), 0);
+	for (uint64_t i = 1; i <= 500; i++) {
+		struct frl_send_wr wr = send_wr(i, FRL_WR_RDMA_WRITE, &sge);
+
+		post_send(&wr);
+		expect(&a, i, FRL_WC_SUCCESS);
+	}
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 /* 0: to the other device; else within one, over RC or UC. */
 START_LOOP_TEST(read_and_atomics, 2)
 {

@@ -40,6 +40,46 @@ static void fill_and_drain(uint32_t count, uint32_t start)
 	ck_assert(list_empty(&queues.async));
 }
 
+static const struct {
+	uint32_t start, read, written; /* of the entries before */
+	uint32_t from, to;             /* sizes */
+} moves[] = {
+	{ 0, 0, 0, 4, 8 },
+	{ 0, 0, 4, 4, 8 },
+	{ 3, 2, 6, 4, 16 },
+	{ 7, 5, 7, 8, 2 },
+	{ 6, 0, 4, 16, 4 },
+	{ UINT32_MAX - 1, 1, 5, 8, 4 },
+	{ UINT32_MAX - 1, 0, 8, 8, 16 },
+};
+
+START_LOOP_TEST(moved, ROWS(moves))
+{
+	struct frl_wc before[16], after[16], wc;
+	uint32_t next = moves[_i].read, written = moves[_i].written;
+	struct event_queues queues;
+	struct cq cq;
+
+	event_queues_init(&queues);
+	cq_init(&cq, before, moves[_i].from, &queues);
+	cq.head = cq.tail = moves[_i].start;
+	for (uint32_t i = 0; i < written; i++) {
+		ck_assert(cq_push(&cq, &(struct frl_wc){ .wr_id = i }, false));
+		ck_assert(i >= next || cq_pop(&cq, &wc));
+	}
+	ck_assert_ptr_eq(cq_move(&cq, after, moves[_i].to), before);
+	memset(before, 0xee, sizeof(before));
+	while (written - next < moves[_i].to)
+		ck_assert(cq_push(&cq, &(struct frl_wc){ .wr_id = written++ }, false));
+	ck_assert(!cq_push(&cq, &(struct frl_wc){ .wr_id = 99 }, false));
+	for (; next < written; next++) {
+		ck_assert(cq_pop(&cq, &wc));
+		ck_assert_uint_eq(wc.wr_id, next);
+	}
+	ck_assert(cq_is_empty(&cq));
+}
+END_TEST
+
 static const struct notify_row {
 	enum cq_armed armed;
 	enum frl_wc_status status;

@@ -37,6 +37,8 @@ static int make_extras(struct verbs_end *end, struct extras *extras)
 	attr.dgid = gid.ip;
 	if (!rc)
 		rc = frl_ah_create(end->pd, &attr, &extras->ah);
+	if (!rc)
+		rc = frl_cq_resize(end->cq, 64);
 	if (!rc && end->srq)
 		rc = frl_srq_set_limit(end->srq, 3);
 	if (!rc)

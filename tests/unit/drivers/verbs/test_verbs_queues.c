@@ -97,6 +97,28 @@ static void *look_at_device(void *arg)
 	return NULL;
 }
 
+/* ---- the depth of a queue */
+
+START_LOOP_TEST(resized, 2)
+{
+	struct frl_sge sge;
+	struct frl_wc wc[4];
+
+	verbs_setup(&(struct verbs_wants){ .is_plain = _i });
+	sge = verbs_sge(one, 0, 8);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(verbs_send(one, FRL_WR_RDMA_WRITE, &sge, (uintptr_t)two->memory,
+					 frl_mr_rkey(two->mr)),
+			1);
+	verbs_refused(frl_cq_resize(one->cq, 2), -EINVAL, "in use");
+	fake_verbs_fail("ibv_resize_cq", 1, EOPNOTSUPP);
+	verbs_refused(frl_cq_resize(one->cq, 100), -ENOTSUP, "resize");
+	verbs_ok(frl_cq_resize(one->cq, 3));
+	ck_assert_int_eq(frl_poll_cq(one->cq, 4, wc), 3);
+	verbs_ok(frl_cq_resize(one->cq, 100));
+}
+END_TEST
+
 /* ---- bytes inline */
 
 static const struct {

@@ -246,6 +246,44 @@ START_TEST(order_of_completions)
 }
 END_TEST
 
+/* They wait in a queue that becomes deeper, or has just enough room for them. */
+START_LOOP_TEST(queue_is_resized, 2)
+{
+	struct frl_wc entries[HOST_CQ * 2], *before;
+	struct cq *cq;
+
+	open_pair(HELD);
+	cq = &p.b->cqs[1];
+	/* The queue and its gate do not begin at 0. */
+	for (uint64_t i = 1; i <= 3; i++) {
+		offload_post_recv(p.b, 1, i, 0, 64);
+		host_post(p.a, 0, (struct frl_send_wr){ .opcode = FRL_WR_SEND }, 0, 64, NULL);
+		offload_settle(&p);
+		mock_offload_step(&p.mock, 1);
+		host_poll(p.b);
+		host_expect_wc(cq, i, FRL_WC_SUCCESS);
+	}
+	for (uint64_t i = 5; i <= 8; i++) {
+		offload_post_recv(p.b, 1, i, 0, 64);
+		host_post(p.a, 0, (struct frl_send_wr){ .opcode = FRL_WR_SEND }, 0, 64, NULL);
+		offload_settle(&p);
+	}
+	ck_assert_uint_eq(cq_used(cq), 4);
+	ck_assert_int_eq(
+		engine_resize_cq(&p.b->engine, cq, entries, _i ? HOST_CQ * 2 : 4, &before), 0);
+	ck_assert_ptr_eq(before, p.b->wcs[1]);
+	host_expect_no_wc(cq);
+	for (uint64_t i = 5; i <= 8; i++) {
+		mock_offload_step(&p.mock, 1);
+		host_poll(p.b);
+		host_expect_wc(cq, i, FRL_WC_SUCCESS);
+		host_expect_no_wc(cq);
+	}
+	ck_assert(!cq->overrun);
+	offload_pair_close(&p);
+}
+END_TEST
+
 static bool take_notice(struct cq *cq)
 {
 	bool told = !list_empty(&cq->notify);
