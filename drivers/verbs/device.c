@@ -92,6 +92,7 @@ static const struct device_ops verbs_ops = {
 	.attach_mcast = verbs_attach_mcast,
 	.detach_mcast = verbs_detach_mcast,
 	.post_send = verbs_post_send,
+	.post_send_all = verbs_post_send_all,
 	.post_recv = verbs_post_recv,
 };
 

@@ -419,6 +419,7 @@ void verbs_qp_to_error(struct verbs_qp *qp);
 /* post.c */
 
 int verbs_post_send(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted);
+int verbs_post_send_all(struct frl_qp *qp, const struct frl_send_wr wr[], int n);
 int verbs_post_recv(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted);
 int verbs_srq_post(struct frl_srq *srq, const struct frl_recv_wr wr[], int n, int *ret_posted);
 

@@ -319,6 +319,49 @@ int verbs_post_send(struct frl_qp *base, const struct frl_send_wr wr[], int n, i
 	return finish(base, rc, done, why, err);
 }
 
+/* Posts a batch, of which the hardware takes all or nothing. */
+static int post_batch(struct verbs_qp *qp, const struct frl_send_wr wr[], int n)
+{
+	struct ibv_sge sges[POST_BATCH][FRL_MAX_SGE];
+	struct post_wr wrs[POST_BATCH];
+	const char *why = NULL;
+	int err;
+
+	for (int i = 0; i < n; i++) {
+		why = prepare(qp, &wr[i], sges[i], &wrs[i]);
+		if (why)
+			return finish(&qp->base, -EINVAL, i, why, 0);
+	}
+	err = verbs_post_by_wr(qp, wrs, n);
+	if (err)
+		return finish(&qp->base, -err, 0, NULL, err);
+	if (wr[n - 1].opcode == FRL_WR_BIND_MW)
+		note_window(&wr[n - 1].bind);
+	return 0;
+}
+
+/* ibv_post_send() posts the requests before a bad one, ibv_wr_complete() does not. */
+int verbs_post_send_all(struct frl_qp *base, const struct frl_send_wr wr[], int n)
+{
+	struct verbs_qp *qp = verbs_qp(base);
+	bool binds = false;
+	int rc;
+
+	/* One request, or a state in which none can be posted. */
+	if (n <= 1 || qp_state_of(qp) < FRL_QPS_RTS) {
+		rc = verbs_post_send(base, wr, n, NULL);
+		return rc < 0 ? rc : 0;
+	}
+	for (int i = 0; i + 1 < n; i++)
+		binds |= wr[i].opcode == FRL_WR_BIND_MW;
+	if (!qp->ex || n > POST_BATCH || binds)
+		return frl_fail(-ENOTSUP,
+			"queue pair 0x%x cannot post %d such requests, or none: use "
+			"frl_post_send(), or fewer requests",
+			base->num, n);
+	return post_batch(qp, wr, n);
+}
+
 /* ---- receives */
 
 /* A receive queue: of a queue pair, or shared. */

@@ -321,6 +321,7 @@ struct device_ops {
 	int (*attach_mcast)(struct frl_qp *qp, const struct frl_ip *group);
 	int (*detach_mcast)(struct frl_qp *qp, const struct frl_ip *group);
 	int (*post_send)(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted);
+	int (*post_send_all)(struct frl_qp *qp, const struct frl_send_wr wr[], int n);
 	int (*post_recv)(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted);
 
 	/* ---- the path to a peer, before connecting; [guard]; NULL: the kernel resolves it */

@@ -286,7 +286,9 @@ static bool may_send_at_once(const struct soft_device *device, const struct soft
 		!engine_link_queued(engine, qp->engine.path.link) && !engine->offloads;
 }
 
-int soft_post_send(struct frl_qp *base, const struct frl_send_wr wr[], int n, int *ret_posted)
+/* `all`: posts all requests or none. */
+static inline int post_sends(
+	struct frl_qp *base, const struct frl_send_wr wr[], int n, bool all, int *ret_posted)
 {
 	struct soft_device *device = device_of(base);
 	struct soft_qp *qp = soft_qp(base);
@@ -302,12 +304,26 @@ int soft_post_send(struct frl_qp *base, const struct frl_send_wr wr[], int n, in
 		rc = qp_post_send(&qp->engine.core, &wr[done], &objects, &why);
 		done += !rc;
 	}
+	if (rc && all)
+		qp_undo_posts(&qp->engine.core, (uint32_t)done);
 	engine_update(&device->engine, &qp->engine);
 	if (at_once)
 		engine_send(&device->engine, clock_now_ns());
 	rc = finish_post(base, rc, done, why, ret_posted);
 	device_leave(&device->base);
 	return rc;
+}
+
+int soft_post_send(struct frl_qp *base, const struct frl_send_wr wr[], int n, int *ret_posted)
+{
+	return post_sends(base, wr, n, false, ret_posted);
+}
+
+int soft_post_send_all(struct frl_qp *base, const struct frl_send_wr wr[], int n)
+{
+	int posted, rc = post_sends(base, wr, n, true, &posted);
+
+	return rc < 0 ? rc : 0;
 }
 
 int soft_post_recv(struct frl_qp *base, const struct frl_recv_wr wr[], int n, int *ret_posted)

@@ -241,6 +241,7 @@ void soft_qp_describe_error(const struct frl_qp *qp, char *text, size_t size);
 int soft_attach_mcast(struct frl_qp *qp, const struct frl_ip *group);
 int soft_detach_mcast(struct frl_qp *qp, const struct frl_ip *group);
 int soft_post_send(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted);
+int soft_post_send_all(struct frl_qp *qp, const struct frl_send_wr wr[], int n);
 int soft_post_recv(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted);
 struct frl_qp *soft_find_qp(struct frl_device *device, uint32_t num);
 /* The addresses of the network port are lost: fails all queue pairs and raises

@@ -320,6 +320,7 @@ static const struct device_ops soft_ops = {
 	.attach_mcast = soft_attach_mcast,
 	.detach_mcast = soft_detach_mcast,
 	.post_send = soft_post_send,
+	.post_send_all = soft_post_send_all,
 	.post_recv = soft_post_recv,
 	.find_route = soft_find_route,
 	.link_open = soft_link_open,

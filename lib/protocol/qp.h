@@ -286,6 +286,11 @@ int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_ob
 	const char **ret_why);
 int qp_post_recv(struct qp *qp, const struct frl_recv_wr *wr, const char **ret_why);
 
+/* Removes the newest `n` send requests. Only what was posted since the last other call on the queue
+ * pair may be removed; then the queue pair is as before these posts. Not for a queue pair that
+ * flushes requests, which refuses none. */
+void qp_undo_posts(struct qp *qp, uint32_t n);
+
 /* Payload and its destination. Placements must be carried out in order, before any other call on
  * the queue pair. */
 struct placement {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Posting of send requests, with all checks of a request. IBTA volume 1, 10.8.2 and 11.4.1.1. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -268,4 +269,16 @@ int qp_post_send(struct qp *qp, const struct frl_send_wr *wr, const struct wr_ob
 	const char **ret_why)
 {
 	return post_fast(qp, wr) ? 0 : post(qp, wr, objects, ret_why);
+}
+
+/* A posted request has changed nothing but its slot and the end of the queue. */
+void qp_undo_posts(struct qp *qp, uint32_t n)
+{
+	struct requester *r = &qp->requester;
+
+	if (!n)
+		return;
+	assert(n <= r->tail - r->head);
+	r->tail -= n;
+	r->end = send_wqe_at(r, r->tail)->first_psn;
 }

@@ -72,6 +72,18 @@ static struct frl_mw_bind take_bind(struct script *script, unsigned parent, unsi
 	};
 }
 
+/* Posting a request, and taking it back, changes nothing. */
+static void post_and_undo(const struct frl_send_wr *wr, const struct wr_objects *objects)
+{
+	struct requester before = s.qp.requester;
+	const char *why = NULL;
+
+	if (!qp_sends(&s.qp) || qp_post_send(&s.qp, wr, objects, &why))
+		return;
+	qp_undo_posts(&s.qp, 1);
+	MUST(memcmp(&before, &s.qp.requester, sizeof(before)) == 0);
+}
+
 static void post_send(struct script *script)
 {
 	static const uint32_t qkeys[4] = { QKEY, 0x80000000, QKEY_GSI, 1 };
@@ -103,6 +115,7 @@ static void post_send(struct script *script)
 		objects.window = s.regions[window];
 		objects.parent = s.regions[region];
 	}
+	post_and_undo(&wr, &objects);
 	rc = qp_post_send(&s.qp, &wr, &objects, &why);
 	tails[1] = s.qp.requester.tail;
 	MUST(tails[1] == tails[0] || !wr_is_atomic((uint8_t)wr.opcode) ||

@@ -232,6 +232,13 @@ int frl_post_send(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *
 	return qp->pd->device->ops->post_send(qp, wr, n, ret_posted ? ret_posted : &posted);
 }
 
+int frl_post_send_all(struct frl_qp *qp, const struct frl_send_wr wr[], int n)
+{
+	int rc = check_post("frl_post_send_all: qp", qp, wr, n, NULL);
+
+	return rc ? rc : qp->pd->device->ops->post_send_all(qp, wr, n);
+}
+
 int frl_post_recv(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted)
 {
 	int posted, rc = check_post("frl_post_recv: qp", qp, wr, n, ret_posted);

@@ -293,6 +293,15 @@ FRL_API int frl_detach_mcast(struct frl_qp *qp, const struct frl_ip *group);
 FRL_API int frl_post_send(struct frl_qp *qp, const struct frl_send_wr wr[], int n, int *ret_posted);
 FRL_API int frl_post_recv(struct frl_qp *qp, const struct frl_recv_wr wr[], int n, int *ret_posted);
 
+/*
+ * Posts all `n` send requests, or none of them: after a failure nothing is sent, bound or
+ * completed. Returns 0, or an error as frl_post_send() does.
+ *
+ * Hardware posts several requests in this way only if its provider has ibv_wr_*(). They can be up
+ * to 16, and only the last one can be BIND_MW. Returns -ENOTSUP for others.
+ */
+FRL_API int frl_post_send_all(struct frl_qp *qp, const struct frl_send_wr wr[], int n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -46,6 +46,63 @@ static struct frl_qp *start_loop(enum frl_qp_type type)
 	return other;
 }
 
+static void no_wc(struct end *end)
+{
+	struct frl_wc wc;
+
+	for (int i = 0; i < 1000; i++) {
+		frl_progress(b.device);
+		ck_assert_int_eq(frl_poll_cq(end->cq, 1, &wc), 0);
+	}
+}
+
+/* A list whose last request is bad, or finds no room, has no effect. */
+START_TEST(all_or_none)
+{
+	const struct frl_qp_attr error = { .state = FRL_QPS_ERR };
+	struct frl_send_wr list[DEPTH + 1];
+	struct frl_sge sge, key;
+	struct frl_mw *mw;
+	uint32_t rkey;
+
+	SOFTWARE_ONLY("hardware: test_verbs_data.c");
+	start(false, FRL_PROGRESS_INLINE);
+	refused(frl_post_send_all(NULL, list, 1), -EINVAL, "qp");
+	refused(frl_post_send_all(a.qp, list, -1), -EINVAL, "0 or more");
+	ok(frl_post_send_all(a.qp, NULL, 0));
+	ok(frl_mw_alloc(a.pd, &mw));
+	rkey = frl_mw_rkey(mw);
+	sge = sge_of(&a, 0, 64);
+	key = (struct frl_sge){ a.memory, 64, sge.lkey ^ 1 };
+	for (uint64_t i = 0; i <= DEPTH; i++)
+		list[i] = send_wr(i + 1, FRL_WR_RDMA_WRITE, &sge);
+	refused(frl_post_send_all(a.qp, list, DEPTH + 1), -ENOMEM, "request 16");
+	list[1].flags |= FRL_SEND_INLINE;
+	list[2].opcode = FRL_WR_BIND_MW;
+	list[2].bind = (struct frl_mw_bind){ .mw = mw,
+		.mr = a.mr,
+		.addr = (uintptr_t)a.memory,
+		.length = 64,
+		.rkey = frl_inc_rkey(rkey),
+		.access = FRL_ACCESS_REMOTE_READ };
+	list[3].sge = &key;
+	refused(frl_post_send_all(a.qp, list, 4), -EINVAL, "request 3");
+	no_wc(&a);
+	ck_assert_uint_eq(frl_mw_rkey(mw), rkey);
+	ck_assert_uint_eq(b.memory[0], 0x11);
+	ok(frl_post_send_all(a.qp, list, 3));
+	for (uint64_t i = 1; i <= 3; i++)
+		expect(&a, i, FRL_WC_SUCCESS);
+	ck_assert_uint_ne(frl_mw_rkey(mw), rkey);
+	ck_assert_uint_eq(b.memory[63], a.memory[63]);
+	ok(frl_qp_modify(a.qp, &error, FRL_QP_STATE));
+	ok(frl_post_send_all(a.qp, list, 3));
+	for (uint64_t i = 1; i <= 3; i++)
+		expect(&a, i, FRL_WC_WR_FLUSH_ERR);
+	frl_mw_dealloc(mw);
+}
+END_TEST
+
 /* Three completions wait while their queue becomes deeper, and as small as they need. */
 START_LOOP_TEST(resized, 2)
 {

@@ -281,6 +281,42 @@ START_LOOP_TEST(as_many_as_asked_for, 5)
 }
 END_TEST
 
+/* Requests of each kind are taken back, behind one that stays, which is sent or not. */
+START_LOOP_TEST(taken_back, 4)
+{
+	static const enum frl_wr_opcode opcodes[] = { FRL_WR_SEND, FRL_WR_RDMA_READ,
+		FRL_WR_LOCAL_INV, FRL_WR_ATOMIC_FETCH_AND_ADD, FRL_WR_RDMA_WRITE };
+	struct fixture *f = fixture_new(&(struct fixture_config){ .sq_psn = 0xfffffe });
+	struct frl_sge sge = { f->memory, 8, 0 };
+	struct frl_send_wr into = {
+		.opcode = FRL_WR_SEND, .flags = FRL_SEND_INLINE, .sge = &sge, .n_sge = 1
+	};
+	struct wr_objects objects = { .window = &f->window, .parent = &f->local };
+	struct requester before;
+
+	if (_i & 1)
+		fixture_send(f, 1, FRL_WR_SEND, 3000);
+	if (_i & 2)
+		fixture_output(f);
+	before = f->qp.requester;
+	for (uint32_t i = 0; i < ROWS(opcodes); i++)
+		fixture_send(f, 10 + i, opcodes[i],
+			opcodes[i] == FRL_WR_ATOMIC_FETCH_AND_ADD ? 8 : 2000);
+	fixture_post(f, &into, NULL);
+	fixture_post(f,
+		&(struct frl_send_wr){ .opcode = FRL_WR_BIND_MW, .bind.rkey = f->window.key ^ 1 },
+		&objects);
+	qp_undo_posts(&f->qp, 0);
+	qp_undo_posts(&f->qp, ROWS(opcodes) + 2);
+	ck_assert_int_eq(memcmp(&before, &f->qp.requester, sizeof(before)), 0);
+	ck_assert_uint_eq(fixture_output(f), _i == 1 ? 3 : 0);
+	expect_no_wc(&f->send_cq);
+	fixture_send(f, 2, FRL_WR_SEND, 10);
+	ck_assert_uint_eq(fixture_output(f), 1);
+	expect_out(f, 0, OP_SEND_ONLY, 0xfffffe + (_i & 1 ? 3 : 0), 10, true);
+}
+END_TEST
+
 /* A slot keeps nothing of the request that had it before. */
 START_TEST(slots_are_used_again)
 {

@@ -212,6 +212,50 @@ START_LOOP_TEST(batches, 2)
 }
 END_TEST
 
+/* A provider without ibv_wr_*() would post a part of the list. */
+START_LOOP_TEST(all_or_none, 2)
+{
+	const struct verbs_wants wants = { .is_plain = _i };
+	struct fake_verbs_stats before, after;
+	struct frl_send_wr wr[17];
+	struct frl_sge from;
+	struct frl_wc wc;
+
+	verbs_setup(&wants);
+	from = verbs_sge(one, 0, 16);
+	for (uint32_t i = 0; i < ROWS(wr); i++)
+		wr[i] = (struct frl_send_wr){ .wr_id = i,
+			.opcode = FRL_WR_RDMA_WRITE,
+			.flags = FRL_SEND_SIGNALED,
+			.sge = &from,
+			.n_sge = 1,
+			.remote_addr = far_addr(two),
+			.rkey = frl_mr_rkey(two->mr) };
+	wr[16].flags = 0x80;
+	fake_verbs_stats(&before);
+	verbs_refused(frl_post_send_all(one->qp, wr, 17), -ENOTSUP, "fewer");
+	verbs_refused(frl_post_send_all(one->qp, wr + 14, 3), _i ? -ENOTSUP : -EINVAL,
+		_i ? "frl_post_send()" : "request 2");
+	verbs_refused(frl_post_send_all(one->qp, wr + 16, 1), -EINVAL, "flags");
+	wr[2].opcode = FRL_WR_BIND_MW;
+	verbs_refused(frl_post_send_all(one->qp, wr, 4), -ENOTSUP, "frl_post_send()");
+	wr[2].opcode = FRL_WR_RDMA_WRITE;
+	fake_verbs_stats(&after);
+	ck_assert_uint_eq(after.posts, before.posts);
+	verbs_ok(frl_post_send_all(one->qp, wr, 1));
+	verbs_expect(one, FRL_WC_SUCCESS);
+	if (_i)
+		return;
+	for (int i = 0; i < VERBS_DEPTH / 8 - 1; i++)
+		verbs_ok(frl_post_send_all(one->qp, wr, 8));
+	verbs_refused(frl_post_send_all(one->qp, wr, 9), -ENOMEM, "full");
+	verbs_ok(frl_post_send_all(one->qp, wr, 8));
+	for (uint64_t i = 0; i < VERBS_DEPTH; i++)
+		ck_assert_uint_eq(verbs_expect(one, FRL_WC_SUCCESS).wr_id, i % 8);
+	ck_assert_int_eq(frl_poll_cq(one->cq, 1, &wc), 0);
+}
+END_TEST
+
 /* Only the last has a completion, which frees the places of all. */
 START_LOOP_TEST(unsignaled, 2)
 {
