@@ -135,6 +135,7 @@ void datagram_input(struct qp *qp, const struct wire_packet *packet, struct plac
 void datagram_placed(struct qp *qp, const struct wire_packet *packet)
 {
 	bool imm = packet->op->headers & HEADER_IMMDT;
+	uint32_t family = ip_is_v4(&packet->src_ip) ? FRL_WC_IPV4 : 0;
 
 	receive_complete(qp,
 		&(struct frl_wc){
@@ -143,7 +144,7 @@ void datagram_placed(struct qp *qp, const struct wire_packet *packet)
 			.byte_len = WIRE_GRH_LEN + packet->payload_len,
 			.imm_data = imm ? packet->h.imm_data : 0,
 			.src_qp = packet->h.deth.src_qpn,
-			.flags = FRL_WC_GRH | (imm ? FRL_WC_WITH_IMM : 0),
+			.flags = FRL_WC_GRH | (imm ? FRL_WC_WITH_IMM : 0) | family,
 			.vlan = packet->vlan,
 			.sl = packet->priority,
 		},

@@ -90,6 +90,7 @@ static void check_receive(const struct frl_wc *wc)
 	if (wc->opcode == FRL_WC_RECV)
 		MUST(wc->byte_len <= request->length);
 	MUST(!!(wc->flags & FRL_WC_GRH) == qp_is_datagram(&s.qp));
+	MUST(qp_is_datagram(&s.qp) || !(wc->flags & FRL_WC_IPV4));
 }
 
 static void check_entry(const struct frl_wc *wc)

@@ -204,6 +204,9 @@ enum frl_wc_flags {
 	FRL_WC_GRH = 1 << 0, /* datagrams: the first FRL_GRH_SIZE bytes are a header */
 	FRL_WC_WITH_IMM = 1 << 1,
 	FRL_WC_WITH_INV = 1 << 3, /* the peer has invalidated invalidated_rkey */
+	/* Datagrams on a software device: the header is IPv4's, in the last 20 of the FRL_GRH_SIZE
+	 * bytes. Otherwise it is IPv6's. Not in verbs; hardware does not set it. */
+	FRL_WC_IPV4 = 1 << 16,
 };
 
 /*

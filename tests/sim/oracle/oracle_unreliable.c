@@ -263,7 +263,7 @@ static void take_datagram(struct endpoint *endpoint, const struct arrival *arriv
 	endpoint->node->rx_requests++;
 	expected = oracle_expect(endpoint, message);
 	expected->byte_len += FRL_GRH_SIZE;
-	expected->flags |= FRL_WC_GRH;
+	expected->flags |= FRL_WC_GRH | (ip_is_v4(&gid->ip) ? FRL_WC_IPV4 : 0);
 	expected->src_qp = from->qpn;
 	expected->vlan = gid->vlan;
 	expected->sl = gid->vlan ? from->attr.ah.sl : 0; /* part of the tag */
