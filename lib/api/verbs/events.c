@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "lib/api/objects.h"
@@ -18,33 +19,81 @@ static uint64_t limit_of(int timeout_ms)
 	return timeout_ms < 0 ? UINT64_MAX : clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 }
 
+/* A wait for an event. */
+struct wait {
+	struct frl_device *device;
+	uint64_t limit_ns;
+	bool is_vain;     /* a wake-up by the port brought no event */
+	int cancel_state; /* of the caller */
+};
+
 /*
- * Sleeps until the descriptor may be readable. Returns false after `limit`. If the device has work
- * while all threads sleep, this thread does it at once, which saves waking another thread. It does
- * so only once, as *ret_vain records, to avoid repeated polls in vain.
+ * The thread may be cancelled (pthread_cancel()) while it sleeps, and nowhere else: elsewhere it
+ * may hold the guard.
  */
-static bool sleep_on(struct frl_device *device, int fd, uint64_t limit, bool *ret_vain)
+static struct wait begin_wait(struct frl_device *device, int timeout_ms)
+{
+	struct wait wait = { .device = device, .limit_ns = limit_of(timeout_ms) };
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &wait.cancel_state);
+	return wait;
+}
+
+static void end_wait(const struct wait *wait)
+{
+	pthread_setcancelstate(wait->cancel_state, NULL);
+}
+
+static void stop_watching(void *device)
+{
+	((struct frl_device *)device)->ops->unwatch(device);
+}
+
+static void poll_cancelable(
+	const struct wait *wait, struct pollfd fds[2], const struct timespec *left)
+{
+	pthread_setcancelstate(wait->cancel_state, NULL);
+	ppoll(fds, 2, left, NULL);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+}
+
+/* Waits for either descriptor, the second of which may be that of the device. */
+static void watch(const struct wait *wait, struct pollfd fds[2], const struct timespec *left)
+{
+	const struct device_ops *ops = wait->device->ops;
+
+	if (!ops->watch || wait->is_vain) {
+		poll_cancelable(wait, fds, left);
+		return;
+	}
+	fds[1].fd = ops->watch(wait->device);
+	pthread_cleanup_push(stop_watching, wait->device);
+	poll_cancelable(wait, fds, left);
+	pthread_cleanup_pop(1);
+}
+
+/*
+ * Sleeps until the descriptor may be readable. Returns false after the time limit. If the device
+ * has work while all threads sleep, this thread does it at once, which saves waking another thread.
+ * It does so only once, to avoid repeated polls in vain.
+ */
+static bool sleep_on(struct wait *wait, int fd)
 {
 	struct pollfd fds[2] = { { .fd = fd, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
+	struct frl_device *device = wait->device;
 	uint64_t now = clock_now_ns();
 	struct timespec left = { 0 };
-	bool watches;
 
-	if (now >= limit)
+	if (now >= wait->limit_ns)
 		return false;
-	left.tv_sec = (time_t)((limit - now) / 1000 / NS_PER_MS);
-	left.tv_nsec = (long)((limit - now) % (UINT64_C(1000) * NS_PER_MS));
+	left.tv_sec = (time_t)((wait->limit_ns - now) / 1000 / NS_PER_MS);
+	left.tv_nsec = (long)((wait->limit_ns - now) % (UINT64_C(1000) * NS_PER_MS));
 	if (device->ops->expect_sleep)
 		device->ops->expect_sleep(device);
-	watches = device->ops->watch && !*ret_vain;
-	if (watches)
-		fds[1].fd = device->ops->watch(device);
-	ppoll(fds, 2, limit == UINT64_MAX ? NULL : &left, NULL);
-	if (watches)
-		device->ops->unwatch(device);
+	watch(wait, fds, wait->limit_ns == UINT64_MAX ? NULL : &left);
 	if (!fds[1].revents || fds[0].revents)
 		return true;
-	*ret_vain = true;
+	wait->is_vain = true;
 	device_enter(device);
 	device_poll(device);
 	device_leave(device);
@@ -137,20 +186,20 @@ int frl_req_notify_cq(struct frl_cq *cq, bool solicited_only)
 
 int frl_get_cq_event(struct frl_comp_channel *channel, int timeout_ms, struct frl_cq **ret_cq)
 {
-	uint64_t limit = limit_of(timeout_ms);
-	bool vain = false;
+	struct frl_cq *cq;
+	struct wait wait;
 
 	if (!channel || !ret_cq)
 		return frl_fail(-EINVAL, "frl_get_cq_event: channel and ret_cq are required");
+	wait = begin_wait(channel->device, timeout_ms);
 	do {
-		struct frl_cq *cq = channel->device->ops->channel_take(channel);
-
-		if (cq) {
-			*ret_cq = cq;
-			return 0;
-		}
-	} while (sleep_on(channel->device, channel->fd, limit, &vain));
-	return -EAGAIN;
+		cq = channel->device->ops->channel_take(channel);
+	} while (!cq && sleep_on(&wait, channel->fd));
+	end_wait(&wait);
+	if (!cq)
+		return -EAGAIN;
+	*ret_cq = cq;
+	return 0;
 }
 
 int frl_comp_channel_on_event(
@@ -203,27 +252,31 @@ static bool take_async_event(struct frl_device *device, struct frl_async_event *
 	return found;
 }
 
+static int await_async_event(struct wait *wait, struct frl_async_event *ret_event)
+{
+	int fd = frl_async_fd(wait->device);
+
+	if (fd < 0)
+		return fd;
+	while (!take_async_event(wait->device, ret_event))
+		if (!sleep_on(wait, fd))
+			return -EAGAIN;
+	return 0;
+}
+
 int frl_get_async_event(
 	struct frl_device *device, int timeout_ms, struct frl_async_event *ret_event)
 {
-	uint64_t limit = limit_of(timeout_ms);
-	bool vain = false;
-	int fd = -1;
+	struct wait wait;
+	int rc = 0;
 
 	if (!device || !ret_event)
 		return frl_fail(-EINVAL, "frl_get_async_event: device and ret_event are required");
-	for (;;) {
-		if (take_async_event(device, ret_event))
-			return 0;
-		if (timeout_ms == 0)
-			return -EAGAIN;
-		if (fd < 0)
-			fd = frl_async_fd(device);
-		if (fd < 0)
-			return fd;
-		if (!sleep_on(device, fd, limit, &vain))
-			return -EAGAIN;
-	}
+	wait = begin_wait(device, timeout_ms);
+	if (!take_async_event(device, ret_event))
+		rc = timeout_ms == 0 ? -EAGAIN : await_async_event(&wait, ret_event);
+	end_wait(&wait);
+	return rc;
 }
 
 int frl_device_on_event(struct frl_device *device,

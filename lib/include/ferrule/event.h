@@ -8,8 +8,10 @@
  * waits to be fetched. A software device gets a progress thread when it has a completion channel or
  * its asynchronous events are used, because nobody polls while the application sleeps.
  *
- * Threads: any thread may call these functions. IBTA volume 1, 11.5 (completion notification) and
- * 11.6.3 (asynchronous events).
+ * Threads: any thread may call these functions. A thread may be cancelled (pthread_cancel()) while
+ * it sleeps in frl_get_cq_event() or frl_get_async_event(), in no other function of the library.
+ *
+ * IBTA volume 1, 11.5 (completion notification) and 11.6.3 (asynchronous events).
  */
 #ifndef FERRULE_EVENT_H
 #define FERRULE_EVENT_H

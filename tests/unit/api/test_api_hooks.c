@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public interface: functions that take the events of a channel or of a device. */
+/* The public interface: functions that take the events of a channel or of a device, and threads
+ * that are cancelled while they wait for events. */
+#include "lib/device/soft.h"
 #include "tests/fixtures/api_fixture.h"
 #include "tests/fixtures/program.h"
 
 #include <poll.h>
 #include <stdatomic.h>
 
-enum { ROUNDS = 100 };
+enum {
+	ROUNDS = 100,
+/* gcc's AddressSanitizer takes the stack of a cancelled thread for one in use. */
+#ifdef __SANITIZE_ADDRESS__
+	MAY_CANCEL = 0,
+#else
+	MAY_CANCEL = 1,
+#endif
+};
 
 static struct frl_comp_channel *channel;
 static atomic_int calls;
@@ -219,6 +229,79 @@ START_LOOP_TEST(async_events, MOMENTS)
 	fd = frl_async_fd(b.device);
 	ck_assert(!readable(fd));
 	ck_assert_int_eq(frl_get_async_event(b.device, 0, &event), -EAGAIN);
+}
+END_TEST
+
+static void *wait_for_cq(void *arg)
+{
+	struct frl_cq *cq;
+
+	frl_get_cq_event(channel, HANG_MS, &cq);
+	return arg;
+}
+
+static void *wait_for_async(void *arg)
+{
+	struct frl_async_event event;
+
+	frl_get_async_event(b.device, HANG_MS, &event);
+	return arg;
+}
+
+/* The progress thread does not yield to a waiter that is gone, and the device works. */
+START_LOOP_TEST(cancelled_waiters, 2 * MAY_CANCEL)
+{
+	pthread_t thread;
+	void *result;
+
+	SOFTWARE_ONLY("software devices count the waiters");
+	start_on_channel();
+	for (int i = 0; i < 10; i++) {
+		uint64_t limit_ns = hang_limit_ns();
+
+		ck_assert_int_eq(
+			pthread_create(&thread, NULL, _i ? wait_for_async : wait_for_cq, NULL), 0);
+		while (!atomic_load(&soft_device(b.device)->watchers) && may_wait(limit_ns))
+			;
+		ck_assert_int_eq(pthread_cancel(thread), 0);
+		pthread_join(thread, &result);
+		ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+		ck_assert_uint_eq(atomic_load(&soft_device(b.device)->watchers), 0);
+	}
+	send_one();
+	finish_on_channel();
+}
+END_TEST
+
+static void *take_event(void *arg)
+{
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	pthread_cancel(pthread_self());
+	pthread_setcancelstate(before, NULL);
+	*(int *)arg = kept();
+	pthread_testcancel();
+	return NULL;
+}
+
+/* A thread that has the guard is not cancelled. */
+START_TEST_IF(cancelled_while_it_takes, MAY_CANCEL)
+{
+	pthread_t thread;
+	void *result;
+	int rc = 1;
+
+	SOFTWARE_ONLY("hardware notifies a little later");
+	start_on_channel();
+	ok(frl_req_notify_cq(b.cq, false));
+	send_one();
+	ck_assert_int_eq(pthread_create(&thread, NULL, take_event, &rc), 0);
+	pthread_join(thread, &result);
+	ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+	ck_assert_int_eq(rc, 0);
+	send_one();
+	finish_on_channel();
 }
 END_TEST
 
