@@ -4,6 +4,7 @@
  * thread that used the engine reports the resulting events when it releases the guard.
  */
 #include <sched.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "lib/base/process/backoff.h"
@@ -15,7 +16,12 @@
 enum {
 	NS_PER_MS = 1000000,
 	NS_PER_S = 1000000000,
-	PAUSE_NS = NS_PER_MS, /* pause while the application polls; longest wait for an event */
+	FIRST_PAUSE_NS = 20000,
+	LONGEST_PAUSE_NS = NS_PER_MS,
+	PAUSE_GROWTH = 8,     /* each pause is longer by this fraction */
+	POLL_NS = 10000,      /* an application that drives the device polls as often, on average */
+	SLACK_NS = 1000,      /* the kernel may prolong a sleep of the thread by so much */
+	PROBE_NS = 250000000, /* from one look for an idle processor to the next */
 	LAST_POLLS = 16,      /* polls allowed between a request for an event and the sleep */
 	IDLE_ROUNDS = 32,     /* consecutive rounds without a read of the clock */
 };
@@ -86,10 +92,23 @@ static bool has_waiter(struct soft_device *device)
 	return atomic_load(&device->polls) - atomic_load(&device->sleep_polls) <= LAST_POLLS;
 }
 
-/* Pauses the thread while the application polls and does the work itself. */
-static void pause_thread(struct soft_device *device)
+static uint32_t longer_pause_ns(uint32_t pause_ns)
 {
-	uint64_t until = clock_now_ns() + PAUSE_NS;
+	pause_ns += pause_ns / PAUSE_GROWTH;
+	return pause_ns < LONGEST_PAUSE_NS ? pause_ns : LONGEST_PAUSE_NS;
+}
+
+uint32_t next_pause_ns(uint32_t pause_ns, unsigned polls)
+{
+	if (pause_ns == 0)
+		return polls ? FIRST_PAUSE_NS : 0;
+	return polls >= pause_ns / POLL_NS ? longer_pause_ns(pause_ns) : 0;
+}
+
+/* Pauses the thread while the application polls and does the work itself. */
+static void pause_thread(struct soft_device *device, uint32_t pause_ns)
+{
+	uint64_t until = clock_now_ns() + pause_ns;
 	const struct timespec deadline = {
 		.tv_sec = (time_t)(until / NS_PER_S),
 		.tv_nsec = (long)(until % NS_PER_S),
@@ -107,40 +126,92 @@ static void end_pause(struct soft_device *device)
 		sem_post(&device->wake);
 }
 
+/* State of the progress thread. */
+struct progress {
+	struct soft_device *device;
+	struct frl_backoff backoff;
+	struct awaited awaited;
+	uint64_t probe_ns; /* until then, the processor counts as wanted by other threads */
+	uint32_t pause_ns; /* the last pause; 0: it has driven the device since */
+	unsigned seen;     /* polls by the application */
+};
+
+/*
+ * Enters the guard to drive the device, or sets the next pause and returns false. An application
+ * that has few polls may spend its time in one of them, with the guard.
+ */
+static bool enter_to_drive(struct progress *p)
+{
+	unsigned polls = atomic_load_explicit(&p->device->polls, memory_order_relaxed);
+	uint32_t next_ns = next_pause_ns(p->pause_ns, polls - p->seen);
+	bool is_inside = false;
+
+	p->seen = polls;
+	if (has_waiter(p->device)) {
+		next_ns = 0;
+	} else if (p->pause_ns && !next_ns) {
+		is_inside = guard_try_enter(&p->device->base.guard);
+		if (!is_inside)
+			next_ns = longer_pause_ns(p->pause_ns);
+	}
+	p->pause_ns = next_ns;
+	if (next_ns)
+		return false;
+	if (!is_inside)
+		device_enter(&p->device->base);
+	return true;
+}
+
+/*
+ * Waits after a round without work. While other threads want the processor, the thread sleeps at
+ * once: the kernel runs a thread soon that is woken, but one that yields only when the others have
+ * run for milliseconds. A yield now and then shows whether they still want it.
+ */
+static void idle(struct progress *p)
+{
+	if (backoff_is_crowded() && clock_now_ns() < p->probe_ns)
+		backoff_lengthen(&p->backoff);
+	device_idle(&p->device->base, &p->backoff, &p->awaited);
+	if (backoff_is_crowded() && clock_now_ns() >= p->probe_ns)
+		p->probe_ns = clock_now_ns() + PROBE_NS;
+}
+
+/* Drives the device for one round. Guard held, and released. */
+static void drive_once(struct progress *p)
+{
+	struct soft_device *device = p->device;
+	uint32_t moved = soft_poll(&device->base);
+	bool transfers = engine_offloads_busy(&device->engine);
+	bool has_reported = device->has_reported;
+
+	device->has_reported = false;
+	device_leave(&device->base);
+	/* The notified thread may need this processor. */
+	if (has_reported)
+		sched_yield();
+	if (moved)
+		frl_backoff_reset(&p->backoff);
+	else if (transfers)
+		backoff_idle(&p->backoff, BACKOFF_GPU_US);
+	else
+		idle(p);
+}
+
 static void *progress_main(void *arg)
 {
-	struct awaited awaited = { .until_ns = UINT64_MAX };
 	struct soft_device *device = arg;
-	struct frl_backoff backoff;
-	unsigned seen = 0;
+	struct progress p = { .device = device, .awaited.until_ns = UINT64_MAX };
 
-	frl_backoff_reset(&backoff);
+	/* Otherwise each pause would last 50 us longer. A port that cannot wake the thread is
+	 * polled between sleeps, which may be that long. */
+	if (device->port->ops->arm)
+		prctl(PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0);
+	frl_backoff_reset(&p.backoff);
 	while (!atomic_load_explicit(&device->stop, memory_order_relaxed)) {
-		unsigned polls = atomic_load_explicit(&device->polls, memory_order_relaxed);
-		bool transfers, has_reported;
-		uint32_t moved;
-
-		if (polls != seen && !has_waiter(device)) {
-			seen = polls;
-			pause_thread(device);
-			continue;
-		}
-		seen = polls;
-		device_enter(&device->base);
-		moved = soft_poll(&device->base);
-		transfers = engine_offloads_busy(&device->engine);
-		has_reported = device->has_reported;
-		device->has_reported = false;
-		device_leave(&device->base);
-		/* The notified thread may need this processor. */
-		if (has_reported)
-			sched_yield();
-		if (moved)
-			frl_backoff_reset(&backoff);
-		else if (transfers)
-			backoff_idle(&backoff, BACKOFF_GPU_US);
+		if (enter_to_drive(&p))
+			drive_once(&p);
 		else
-			device_idle(&device->base, &backoff, &awaited);
+			pause_thread(device, p.pause_ns);
 	}
 	return NULL;
 }

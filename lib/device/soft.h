@@ -166,6 +166,9 @@ int soft_start_thread(struct frl_device *device);
 void soft_stop_thread(struct soft_device *device);
 void soft_expect_sleep(struct frl_device *device);
 void soft_note_poll(struct frl_device *device);
+/* Returns how long the progress thread pauses next, or 0 if it drives the device. `polls` have come
+ * since its last pause of `pause_ns` (0: since it drove the device). */
+uint32_t next_pause_ns(uint32_t pause_ns, unsigned polls);
 
 /* sleep.c */
 

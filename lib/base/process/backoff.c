@@ -110,6 +110,17 @@ bool backoff_is_long(const struct frl_backoff *backoff)
 	return backoff->sleep_us >= BACKOFF_US;
 }
 
+bool backoff_is_crowded(void)
+{
+	return processor.oversubscribed && processor.quick == 0;
+}
+
+void backoff_lengthen(struct frl_backoff *backoff)
+{
+	backoff->rounds = SPIN_ROUNDS + YIELD_ROUNDS;
+	backoff->sleep_us = BACKOFF_US;
+}
+
 bool backoff_spin(bool (*has_arrived)(void *arg), void *arg)
 {
 	for (int i = 0; i < SPIN_LOOKS; i++) {

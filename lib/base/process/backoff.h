@@ -27,6 +27,12 @@ void backoff_idle(struct frl_backoff *backoff, uint32_t max_us);
  * can end the sleep. */
 bool backoff_is_long(const struct frl_backoff *backoff);
 
+/* Returns true if other threads want the processor: the last yield of this thread took long. */
+bool backoff_is_crowded(void);
+
+/* Ends spinning and yielding in this wait: the next sleep is a long one. */
+void backoff_lengthen(struct frl_backoff *backoff);
+
 /* Call after an unsuccessful test in a loop. Yields if other threads want the processor, and
  * sometimes to find out whether they do. Never sleeps. */
 void backoff_test(void);

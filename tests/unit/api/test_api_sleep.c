@@ -5,13 +5,14 @@
  * test.
  */
 /* Before the fixture's `a` and `b`. */
-#include "lib/device/device.h"
+#include "lib/device/soft.h"
 #include "lib/base/clock.h"
 #include "lib/engine/engine.h"
 
 #include "tests/fixtures/api_fixture.h"
 #include "tests/fixtures/program.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
 
@@ -477,6 +478,47 @@ START_TEST(served_by_another)
 	ck_assert(!awaited.was_spurious);
 	expect(&b, 1, FRL_WC_SUCCESS);
 	expect(&a, 2, FRL_WC_SUCCESS);
+}
+END_TEST
+
+/* The progress thread's pauses: one poll in 10 us continues them. */
+static const struct {
+	uint32_t before;
+	unsigned polls;
+	uint32_t next;
+} pauses[] = {
+	{ 0, 0, 0 },
+	{ 0, 1, 20000 },
+	{ 0, 1000000, 20000 },
+	{ 20000, 0, 0 },
+	{ 20000, 1, 0 },
+	{ 20000, 2, 22500 },
+	{ 20000, UINT_MAX, 22500 },
+	{ 800000, 79, 0 },
+	{ 800000, 80, 900000 },
+	{ 900000, 90, 1000000 },
+	{ 1000000, 99, 0 },
+	{ 1000000, 100, 1000000 },
+};
+
+START_LOOP_TEST(pauses_of_the_thread, ROWS(pauses))
+{
+	ck_assert_uint_eq(next_pause_ns(pauses[_i].before, pauses[_i].polls), pauses[_i].next);
+}
+END_TEST
+
+/* A pause is at most an eighth of the time in which the application has polled, and 20 us. */
+START_TEST(pauses_grow_with_the_time_of_polls)
+{
+	uint32_t pause_ns = 0;
+	uint64_t polled_ns = 0;
+
+	for (int i = 0; i < 100; i++) {
+		pause_ns = next_pause_ns(pause_ns, UINT_MAX);
+		ck_assert_uint_le(pause_ns, 20000 + polled_ns / 8);
+		polled_ns += pause_ns;
+	}
+	ck_assert_uint_eq(pause_ns, 1000000);
 }
 END_TEST
 

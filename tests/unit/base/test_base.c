@@ -401,6 +401,31 @@ START_TEST(backoff_tests)
 }
 END_TEST
 
+/* The last yield tells whether the processor is wanted; a wait can skip to its long sleeps. */
+START_TEST(backoff_on_a_crowded_processor)
+{
+	struct frl_backoff backoff;
+
+	clock_stop();
+	is_wanted = false;
+	yields_of_tests(40 * 200);
+	ck_assert(!backoff_is_crowded());
+	is_wanted = true;
+	yields_of_tests(200);
+	ck_assert(backoff_is_crowded());
+	is_wanted = false;
+	yields_of_tests(1);
+	ck_assert(!backoff_is_crowded());
+	yields_of_tests(40);
+	clock_go_on();
+	frl_backoff_reset(&backoff);
+	ck_assert(!backoff_is_long(&backoff));
+	backoff_lengthen(&backoff);
+	ck_assert(backoff_is_long(&backoff));
+	ck_assert_uint_eq(backoff.rounds, AWAKE);
+}
+END_TEST
+
 /* The time during which a process was stopped counts as one step. */
 START_TEST(time_budget_in_steps)
 {
