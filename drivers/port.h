@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/net/ip.h"
+
 struct port;
 struct port_mem;
 
@@ -28,6 +30,7 @@ enum {
 	PORT_FLOWS = 1 << 14, /* at a time, on all links: distinguished by their lowest bits */
 	PORT_BURST = 32,      /* the most frames requested from one rx_burst */
 	PORT_SPLIT = 118,     /* all headers of any packet, so that GPU memory need not be parsed */
+	PORT_NONCE_SIZE = 16,
 };
 
 /*
@@ -86,6 +89,34 @@ struct port_link_request {
 	char name[64];   /* name of the link on this machine; equal at both ends, printable */
 	char secret[24]; /* equal at both ends, printable, NUL-terminated */
 	bool server;     /* exactly one end is the server */
+	/* Time within which the link must come up, or it is DOWN; 0: no limit. */
+	uint64_t limit_ns;
+};
+
+/* The data of a device of the local fabric from which another one makes a link to it. */
+struct port_identity {
+	struct frl_ip ip;
+	uint8_t mac[6];
+	uint8_t nonce[PORT_NONCE_SIZE]; /* random: two devices never have the same one */
+};
+
+/*
+ * Introductions of the local fabric: a device that knows only the address of another one asks it
+ * for its identity, and gives its own. Both then make the link. The two processes must have the
+ * same effective user. Both functions are called with the guard held, by a thread of the driver.
+ */
+struct port_introductions {
+	struct port_identity own;
+	/* Socket of local_listen(). The port owns it once introductions_open() has succeeded. */
+	int listener;
+	/* Another device has asked. Returns the number of the link to it, or a negative errno:
+	 * -EAGAIN lets it ask again. */
+	int (*accept)(void *arg, const struct port_identity *peer);
+	/* The other device has answered introduce(), or cannot (`peer` is NULL, and `err` negative;
+	 * -EAGAIN: it may if asked again). Called once for each successful introduce(). */
+	void (*answered)(
+		void *arg, const struct frl_ip *ip, const struct port_identity *peer, int err);
+	void *arg;
 };
 
 struct port_caps {
@@ -195,6 +226,23 @@ struct port_ops {
 	/* Returns the length of the longest frame that both ends of a link accept, or 0 before the
 	 * link is UP. NULL: there are no links on demand. */
 	uint32_t (*link_frame)(struct port *port, uint16_t link);
+	/* Returns the features (struct local_port_config) that both ends of a link have, or 0
+	 * before the link is UP. NULL as link_frame. */
+	uint32_t (*link_features)(struct port *port, uint16_t link);
+
+	/* Takes part in introductions, until introductions_close(). Returns a negative errno with
+	 * frl_last_error(). All three NULL: there are no introductions. */
+	int (*introductions_open)(
+		struct port *port, const struct port_introductions *introductions);
+	/* Called without the guard. Neither function of the introductions is called any more. */
+	void (*introductions_close)(struct port *port);
+	/*
+	 * Asks the device with the address, an address of the local fabric, and returns at once;
+	 * `answered` has the result. Returns -EHOSTUNREACH if no device has the address, -EACCES if
+	 * its process has another user, -EAGAIN if it has too many clients at the moment, or
+	 * another errno. All but -EAGAIN set frl_last_error().
+	 */
+	int (*introduce)(struct port *port, const struct frl_ip *ip);
 
 	void (*stats)(struct port *port, struct port_stats *ret_stats);
 	/* Also releases memory that is still mapped because packets refer to it. */

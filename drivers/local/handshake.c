@@ -62,6 +62,14 @@ int handshake_accept(int listener)
 	return fd < 0 ? -errno : fd;
 }
 
+bool handshake_is_same_user(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
+}
+
 int handshake_connect(const char *name)
 {
 	struct sockaddr_un address;

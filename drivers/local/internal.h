@@ -23,6 +23,7 @@ enum {
 
 struct fabric_link;
 struct in_place;
+struct introductions;
 struct port_share;
 struct ring_link;
 struct share;
@@ -31,6 +32,7 @@ struct share;
 struct burst_link {
 	enum port_link_state state;
 	uint32_t max_frame;        /* longest frame that both ends accept */
+	uint32_t features;         /* of struct local_port_config, of both ends */
 	struct in_place *in_place; /* NULL: all payload is copied */
 	struct ring_link *ring;    /* NULL: none */
 	uint32_t wake; /* wake-up name of the peer, see wake.c; 0: neither end wakes the other */
@@ -54,14 +56,16 @@ struct local_port {
 	struct port_stats dropped;
 	bool armed; /* the owner is about to sleep until frames come */
 	uint32_t max_payload;
-	int wake_fd; /* or -1: no descriptor was left, or such sockets are not permitted */
+	uint32_t features; /* as configured */
+	int wake_fd;       /* or -1: no descriptor was left, or such sockets are not permitted */
 	uint32_t wake;
 	struct fabric_link *made[PORT_MAX_LINKS];
 	atomic_bool is_notified; /* set by a burst: the link thread must check the table */
 
 	/* Protected by the link thread's mutex. */
-	LIST_ENTRY(local_port) next;         /* list of ports with links */
+	LIST_ENTRY(local_port) next;         /* list of ports with links or introductions */
 	TAILQ_HEAD(, fabric_link) all_links; /* including links that are being closed */
+	struct introductions *introductions; /* NULL: does not take part in any */
 	bool is_held; /* the link thread has the guard, or is about to take it */
 	/* State at the last publish: peers have exports; an export is wanted but not possible
 	 * yet. */

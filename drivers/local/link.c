@@ -9,7 +9,6 @@
 #include "drivers/local/link.h"
 #include "drivers/local/ring.h"
 #include "drivers/local/wake.h"
-#include "lib/base/process/closer.h"
 #include "lib/base/error.h"
 #include "lib/base/memory/memfd.h"
 #include "lib/base/process/rights.h"
@@ -21,8 +20,6 @@ enum {
 	RETRY_DOUBLINGS = 4, /* backoff of a client that waits for its server: up to 16 ms */
 	RETRY_AFTER_FAILURE_NS = 50 * 1000 * 1000,
 	LEAST_FRAME = MIN_PAYLOAD + PORT_HEADER_ROOM + PORT_TRAILER_ROOM,
-	MOST_CLOSING =
-		32, /* limit of sockets still being closed before more connections are accepted */
 };
 
 static void socket_name(const struct fabric_link *link, char name[static 96])
@@ -36,10 +33,10 @@ int fabric_listen(struct fabric_link *link)
 
 	socket_name(link, name);
 	/* Accept no descriptors before the secret: see answer_hello(). */
-	link->listen_fd = handshake_listen(name);
-	if (link->listen_fd < 0)
-		return link->listen_fd;
-	link_thread_watch(link, link->listen_fd);
+	link->clients.listen_fd = handshake_listen(name);
+	if (link->clients.listen_fd < 0)
+		return link->clients.listen_fd;
+	link_thread_watch(&link->watch, link->clients.listen_fd);
 	return 0;
 }
 
@@ -111,6 +108,7 @@ static void connect_to_server(struct fabric_link *link, struct fabric_pass *pass
 		.in_place = link->port->base.caps.in_place,
 		.ordinal = link->number + 1,
 		.wake = link->port->wake,
+		.features = link->port->features,
 	};
 	char name[96];
 	int fd;
@@ -126,7 +124,7 @@ static void connect_to_server(struct fabric_link *link, struct fabric_pass *pass
 	}
 	link->n_retries = 0;
 	link->peer_fd = fd;
-	link_thread_watch(link, fd);
+	link_thread_watch(&link->watch, fd);
 	set_stage(link, FABRIC_AWAITING_ANSWER, pass->now_ns + ANSWER_NS);
 	memcpy(hello.secret, link->request.secret, sizeof(hello.secret));
 	hello.proof = await_proof(link, 0);
@@ -141,14 +139,16 @@ static void enter_confirming(struct fabric_link *link, struct fabric_pass *pass)
 	pass->wake_ns = pass->now_ns;
 }
 
-/* Selects the features that both ends support. */
-static int agree(struct fabric_link *link, uint32_t peer_max_frame, bool peer_in_place)
+/* Selects what both ends support. */
+static int agree(
+	struct fabric_link *link, uint32_t peer_max_frame, bool peer_in_place, uint32_t features)
 {
 	const struct port_caps *caps = &link->port->base.caps;
 
 	if (peer_max_frame < LEAST_FRAME)
 		return -EPROTO;
 	link->max_frame = (uint32_t)least(caps->max_frame, peer_max_frame);
+	link->features = features & link->port->features;
 	if (!peer_in_place || !caps->in_place)
 		return 0;
 	link->in_place = in_place_create(link->port);
@@ -181,7 +181,7 @@ static int handle_answer(
 	int err = answer->magic == LINK_MAGIC ? 0 : -EPROTO;
 
 	if (!err)
-		err = agree(link, answer->max_frame, answer->in_place == 1);
+		err = agree(link, answer->max_frame, answer->in_place == 1, answer->features);
 	if (err)
 		return err;
 	prove(link, answer->wake, answer->proof);
@@ -231,11 +231,12 @@ static int answer_hello(struct fabric_link *link, const struct handshake_hello *
 		.magic = LINK_MAGIC,
 		.max_frame = link->port->base.caps.max_frame,
 		.in_place = link->port->base.caps.in_place,
+		.features = link->port->features,
 		.wake = link->port->wake,
 	};
 	int passed = -1;
 	uint32_t ordinal = link->number + 1;
-	int err = agree(link, hello->max_frame, hello->in_place == 1);
+	int err = agree(link, hello->max_frame, hello->in_place == 1, hello->features);
 
 	if (err)
 		return err;
@@ -256,53 +257,13 @@ static int answer_hello(struct fabric_link *link, const struct handshake_hello *
 	return err;
 }
 
-/* ---- the server and its clients: every process of the machine can connect */
+/* ---- the server and its clients */
 
-static void remove_pending_client(struct fabric_link *link, uint32_t index)
+static bool has_secret(void *arg, const void *message)
 {
-	link->n_pending_clients--;
-	memmove(&link->pending_clients[index], &link->pending_clients[index + 1],
-		(link->n_pending_clients - index) * sizeof(link->pending_clients[0]));
-}
+	const struct handshake_hello *hello = message;
+	struct fabric_link *link = arg;
 
-static void drop_pending_client(struct fabric_link *link, uint32_t index)
-{
-	handshake_close(&link->pending_clients[index].fd);
-	remove_pending_client(link, index);
-}
-
-static void drop_pending_clients(struct fabric_link *link)
-{
-	while (link->n_pending_clients)
-		drop_pending_client(link, link->n_pending_clients - 1);
-}
-
-/* A client sends its hello when it connects. Each accepted connection is read in the same pass, so
- * any number of silent connections cannot keep the client out. */
-static void accept_clients(struct fabric_link *link, struct fabric_pass *pass)
-{
-	for (int i = 0; i < FABRIC_PENDING_CLIENTS; i++) {
-		int fd = closer_pending() < MOST_CLOSING ? handshake_accept(link->listen_fd)
-							 : -EBUSY;
-
-		if (fd == -EAGAIN)
-			return;
-		if (fd < 0) {
-			link->retry_ns = pass->now_ns + RETRY_NS;
-			return;
-		}
-		link_thread_watch(link, fd);
-		if (link->n_pending_clients == FABRIC_PENDING_CLIENTS)
-			drop_pending_client(link, 0);
-		link->pending_clients[link->n_pending_clients++] = (struct fabric_pending_client){
-			.fd = fd, .deadline_ns = pass->now_ns + ANSWER_NS
-		};
-	}
-	pass->wake_ns = pass->now_ns; /* more connections may be pending */
-}
-
-static bool has_secret(struct fabric_link *link, const struct handshake_hello *hello)
-{
 	if (hello->magic == LINK_MAGIC &&
 		strncmp(hello->secret, link->request.secret, sizeof(hello->secret)) == 0)
 		return true;
@@ -313,37 +274,19 @@ static bool has_secret(struct fabric_link *link, const struct handshake_hello *h
 	return false;
 }
 
-static void accept_hello(struct fabric_link *link, uint32_t index,
-	const struct handshake_hello *hello, struct fabric_pass *pass)
+static void read_hellos(struct fabric_link *link, struct fabric_pass *pass)
 {
-	link->peer_fd = link->pending_clients[index].fd;
-	remove_pending_client(link, index);
-	drop_pending_clients(link);
-	if (answer_hello(link, hello))
+	struct handshake_hello hello;
+	int fd = fabric_clients_read(&link->clients, &hello, sizeof(hello), has_secret, link, pass);
+
+	if (fd < 0)
+		return;
+	link->peer_fd = fd;
+	fabric_clients_drop(&link->clients);
+	if (answer_hello(link, &hello))
 		restart(link, pass, 0);
 	else
 		enter_confirming(link, pass);
-}
-
-static void read_hellos(struct fabric_link *link, struct fabric_pass *pass)
-{
-	uint32_t i = 0;
-
-	while (i < link->n_pending_clients) {
-		const struct fabric_pending_client *client = &link->pending_clients[i];
-		struct handshake_hello hello;
-		int err = handshake_receive(client->fd, &hello, sizeof(hello));
-
-		if (err == -EAGAIN && pass->now_ns < client->deadline_ns) {
-			pass->wake_ns = least(pass->wake_ns, client->deadline_ns);
-			i++;
-		} else if (!err && has_secret(link, &hello)) {
-			accept_hello(link, i, &hello, pass);
-			return;
-		} else {
-			drop_pending_client(link, i);
-		}
-	}
 }
 
 static void step_connecting(struct fabric_link *link, struct fabric_pass *pass)
@@ -355,8 +298,8 @@ static void step_connecting(struct fabric_link *link, struct fabric_pass *pass)
 			connect_to_server(link, pass);
 		return;
 	}
-	if (is_due)
-		accept_clients(link, pass);
+	if (is_due && !fabric_clients_accept(&link->clients, &link->watch, pass))
+		link->retry_ns = pass->now_ns + RETRY_NS;
 	read_hellos(link, pass);
 }
 
@@ -395,9 +338,9 @@ static void step_confirming(struct fabric_link *link, struct fabric_pass *pass)
 
 static void close_sockets(struct fabric_link *link)
 {
-	drop_pending_clients(link);
+	fabric_clients_drop(&link->clients);
 	handshake_close(&link->peer_fd);
-	handshake_close(&link->listen_fd);
+	handshake_close(&link->clients.listen_fd);
 	drop_proof(link);
 }
 
@@ -413,8 +356,15 @@ bool fabric_try_free(struct fabric_link *link, struct fabric_pass *pass)
 	return true;
 }
 
+static bool is_late(const struct fabric_link *link, uint64_t now_ns)
+{
+	return link->give_up_ns && link->give_up_ns <= now_ns && link->stage < FABRIC_UP;
+}
+
 void fabric_advance(struct fabric_link *link, struct fabric_pass *pass)
 {
+	if (is_late(link, pass->now_ns) && !link->error)
+		link->error = -ETIMEDOUT;
 	switch (link->stage) {
 	case FABRIC_CONNECTING: step_connecting(link, pass); break;
 	case FABRIC_AWAITING_ANSWER: step_awaiting_answer(link, pass); break;
@@ -432,6 +382,8 @@ void fabric_advance(struct fabric_link *link, struct fabric_pass *pass)
 	pass->wake_ns = least(pass->wake_ns, link->deadline_ns);
 	if (link->retry_ns > pass->now_ns)
 		pass->wake_ns = least(pass->wake_ns, link->retry_ns);
+	if (link->give_up_ns > pass->now_ns && link->stage < FABRIC_UP)
+		pass->wake_ns = least(pass->wake_ns, link->give_up_ns);
 }
 
 static void take_down(struct fabric_link *link)
@@ -457,12 +409,13 @@ static bool is_over(const struct fabric_link *link, const struct burst_link *see
 static void bring_up(struct fabric_link *link, struct burst_link *seen)
 {
 	set_stage(link, FABRIC_UP, UINT64_MAX);
-	handshake_close(&link->listen_fd);
+	handshake_close(&link->clients.listen_fd);
 	seen->ring = link->ring;
 	seen->store_times = (struct store_times){ 0 };
 	seen->wake = link->peer_wake;
 	seen->draining = seen->drained = false;
 	seen->max_frame = link->max_frame;
+	seen->features = link->features;
 	seen->in_place = link->in_place;
 	if (link->in_place)
 		link->in_place->visible = true;

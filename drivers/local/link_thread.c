@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The thread that drives all links of this process. It exists while there are links, and sleeps
- * while nothing happens to them.
+ * The thread that drives all links and introductions of this process. It exists while a port has
+ * links or takes part in introductions, and sleeps while nothing happens to them.
  *
  * In each round it publishes the ports whose tables have changed, then advances each link that has
  * an event or whose time has come. Then it sleeps until a link's socket has an event, a burst
- * notifies it, or the earliest time requested by a link.
+ * notifies it, or the earliest time requested by a link. Introductions are advanced in the same
+ * way. Their results go to the port's owner in publish(), which has the guard.
  *
  * Why bursts and this thread do not conflict:
  * - A port's table of links, and everything it refers to, changes only under the port's guard,
@@ -38,6 +39,7 @@
 #include <unistd.h>
 
 #include "drivers/local/in_place.h"
+#include "drivers/local/introduction.h"
 #include "drivers/local/link.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -57,7 +59,7 @@ static struct {
 	 * processes could keep the thread busy without end. */
 	struct guard guard;
 	pthread_cond_t changed;        /* a link is gone, or a guard was released */
-	LIST_HEAD(, local_port) ports; /* ports that have links */
+	LIST_HEAD(, local_port) ports; /* ports that have links or introductions */
 	bool has_thread;
 	int epoll_fd, kick_fd;   /* or -1 */
 	atomic_bool is_notified; /* set by a burst, without the mutex */
@@ -75,26 +77,42 @@ static void lock(void)
 	guard_enter(&all.guard);
 }
 
-static void lock_first(void)
+void link_thread_lock(void)
 {
 	guard_enter_first(&all.guard);
 }
 
-static void unlock(void)
+void link_thread_unlock(void)
 {
 	guard_leave(&all.guard);
+}
+
+void link_thread_wait(void)
+{
+	pthread_cond_wait(&all.changed, &all.guard.mutex);
+}
+
+static bool is_used(const struct local_port *port)
+{
+	return !TAILQ_EMPTY(&port->all_links) || port->introductions;
+}
+
+void link_thread_list(struct local_port *port)
+{
+	if (!is_used(port))
+		LIST_INSERT_HEAD(&all.ports, port, next);
 }
 
 /* ---- fork */
 
 static void before_fork(void)
 {
-	lock_first();
+	link_thread_lock();
 }
 
 static void after_fork(void)
 {
-	unlock();
+	link_thread_unlock();
 }
 
 static void close_copy(int fd)
@@ -103,13 +121,11 @@ static void close_copy(int fd)
 		close(fd);
 }
 
-static void close_copies(const struct fabric_link *link)
+static void close_copies(struct fabric_link *link)
 {
-	close_copy(link->listen_fd);
+	fabric_clients_close_copies(&link->clients);
 	close_copy(link->peer_fd);
 	close_copy(link->proof_fd);
-	for (uint32_t i = 0; i < link->n_pending_clients; i++)
-		close(link->pending_clients[i].fd);
 }
 
 /* In the child, a device of the parent has no links any more. */
@@ -137,7 +153,11 @@ static void after_fork_in_child(void)
 	struct local_port *port;
 
 	LIST_FOREACH(port, &all.ports, next)
-	detach_links(port);
+	{
+		detach_links(port);
+		if (port->introductions)
+			introductions_detach(port->introductions);
+	}
 	LIST_INIT(&all.ports);
 	close_copy(all.epoll_fd);
 	close_copy(all.kick_fd);
@@ -146,7 +166,7 @@ static void after_fork_in_child(void)
 	atomic_store(&all.is_notified, false);
 	pthread_cond_init(&all.changed, NULL);
 	atomic_store(&all.guard.wanted, 0);
-	unlock();
+	link_thread_unlock();
 }
 
 /*
@@ -162,7 +182,7 @@ __attribute__((constructor(202))) static void watch_forks(void)
 
 /* ---- events */
 
-static void kick(void)
+void link_thread_kick(void)
 {
 	uint64_t one = 1;
 	ssize_t n = write(all.kick_fd, &one, sizeof(one));
@@ -172,15 +192,15 @@ static void kick(void)
 
 /* Events are edge-triggered: the code that advances a link must drain the socket, or set a time to
  * continue. */
-void link_thread_watch(struct fabric_link *link, int fd)
+void link_thread_watch(struct fabric_watch *watch, int fd)
 {
 	struct epoll_event event = {
 		.events = EPOLLIN | EPOLLRDHUP | EPOLLET,
-		.data.ptr = link,
+		.data.ptr = watch,
 	};
 
 	if (all.epoll_fd >= 0 && epoll_ctl(all.epoll_fd, EPOLL_CTL_ADD, fd, &event))
-		link->is_unwatched = true;
+		watch->is_unwatched = true;
 }
 
 void link_thread_unwatch(int fd)
@@ -190,7 +210,7 @@ void link_thread_unwatch(int fd)
 }
 
 /* Sleeps until an event, or the given time. Mutex held, but released during the sleep. Only this
- * thread removes links from the list, so links in events exist. */
+ * thread frees links and introductions, so those in events exist. */
 static void sleep_until(uint64_t until_ns)
 {
 	struct epoll_event events[EVENTS];
@@ -202,14 +222,14 @@ static void sleep_until(uint64_t until_ns)
 
 		timeout_ms = (int)least((left_ns + NS_PER_MS - 1) / NS_PER_MS, INT_MAX);
 	}
-	unlock();
+	link_thread_unlock();
 	n = epoll_wait(all.epoll_fd, events, EVENTS, timeout_ms);
 	lock();
 	for (int i = 0; i < n; i++) {
-		struct fabric_link *link = events[i].data.ptr;
+		struct fabric_watch *watch = events[i].data.ptr;
 
-		if (link)
-			link->is_ready = true;
+		if (watch)
+			watch->is_ready = true;
 		else
 			(void)eventfd_read(all.kick_fd, &(eventfd_t){ 0 });
 	}
@@ -224,16 +244,20 @@ static void publish(struct local_port *port)
 	struct fabric_link *link;
 
 	port->is_held = true;
-	unlock();
+	link_thread_unlock();
 	guard->lock(guard->arg);
+	if (port->introductions)
+		introductions_deliver(port->introductions);
 	lock();
+	if (port->introductions)
+		port->introductions->watch.is_ready = true;
 	port->frees_seen = share_frees();
 	in_place_publish_begin(port);
 	TAILQ_FOREACH(link, &port->all_links, next)
-	link->is_ready |= fabric_publish(link);
+	link->watch.is_ready |= fabric_publish(link);
 	in_place_publish_end(port);
 	port->has_exports = port->exports_used != 0;
-	unlock();
+	link_thread_unlock();
 	guard->unlock(guard->arg);
 	lock();
 	port->is_held = false;
@@ -247,10 +271,23 @@ static void free_link(struct fabric_link *link)
 	struct local_port *port = link->port;
 
 	TAILQ_REMOVE(&port->all_links, link, next);
-	if (TAILQ_EMPTY(&port->all_links))
+	if (!is_used(port))
 		LIST_REMOVE(port, next);
 	free(link);
 	pthread_cond_broadcast(&all.changed);
+}
+
+/* Returns when to advance next what has done this step. */
+static uint64_t finish_step(struct local_port *port, const struct fabric_watch *watch,
+	const struct fabric_pass *pass, uint64_t *ret_wake_ns)
+{
+	*ret_wake_ns = pass->wake_ns;
+	if (watch->is_unwatched)
+		*ret_wake_ns = least(pass->wake_ns, pass->now_ns + UNWATCHED_NS);
+	if (!pass->publish)
+		return *ret_wake_ns;
+	atomic_store(&port->is_notified, true);
+	return pass->now_ns;
 }
 
 /* Returns when the link must be advanced again. */
@@ -258,22 +295,38 @@ static uint64_t advance(struct fabric_link *link, uint64_t now_ns)
 {
 	struct fabric_pass pass = { .now_ns = now_ns, .wake_ns = UINT64_MAX };
 
-	if (!link->closing && !link->is_ready && now_ns < link->wake_ns)
+	if (!link->closing && !link->watch.is_ready && now_ns < link->wake_ns)
 		return link->wake_ns;
-	link->is_ready = false;
+	link->watch.is_ready = false;
 	if (!link->closing) {
 		fabric_advance(link, &pass);
 	} else if (fabric_try_free(link, &pass)) {
 		free_link(link);
 		return UINT64_MAX;
 	}
-	if (link->is_unwatched)
-		pass.wake_ns = least(pass.wake_ns, now_ns + UNWATCHED_NS);
-	link->wake_ns = pass.wake_ns;
-	if (!pass.publish)
-		return pass.wake_ns;
-	atomic_store(&link->port->is_notified, true);
-	return now_ns;
+	return finish_step(link->port, &link->watch, &pass, &link->wake_ns);
+}
+
+static uint64_t advance_introductions(struct local_port *port, uint64_t now_ns)
+{
+	struct fabric_pass pass = { .now_ns = now_ns, .wake_ns = UINT64_MAX };
+	struct introductions *introductions = port->introductions;
+
+	if (!introductions)
+		return UINT64_MAX;
+	if (introductions->closing) {
+		introductions_free(introductions);
+		port->introductions = NULL;
+		if (!is_used(port))
+			LIST_REMOVE(port, next);
+		pthread_cond_broadcast(&all.changed);
+		return UINT64_MAX;
+	}
+	if (!introductions->watch.is_ready && now_ns < introductions->wake_ns)
+		return introductions->wake_ns;
+	introductions->watch.is_ready = false;
+	introductions_advance(introductions, &pass);
+	return finish_step(port, &introductions->watch, &pass, &introductions->wake_ns);
 }
 
 static uint64_t advance_all(uint64_t now_ns)
@@ -286,6 +339,8 @@ static uint64_t advance_all(uint64_t now_ns)
 		struct fabric_link *link, *next;
 
 		next_port = LIST_NEXT(port, next);
+		/* First: their end may let links continue. */
+		wake_ns = least(wake_ns, advance_introductions(port, now_ns));
 		for (link = TAILQ_FIRST(&port->all_links); link; link = next) {
 			next = TAILQ_NEXT(link, next);
 			wake_ns = least(wake_ns, advance(link, now_ns));
@@ -329,7 +384,7 @@ static void *run(void *arg)
 
 		/* Yield the mutex even if the work never ends. */
 		if (atomic_load(&all.guard.wanted)) {
-			unlock();
+			link_thread_unlock();
 			lock();
 		}
 		freed_ns = publish_all(now_ns, freed_ns);
@@ -338,7 +393,7 @@ static void *run(void *arg)
 			sleep_until(wake_ns);
 	}
 	all.has_thread = false;
-	unlock();
+	link_thread_unlock();
 	return arg;
 }
 
@@ -348,7 +403,7 @@ void link_thread_notify(struct local_port *port)
 {
 	atomic_store(&port->is_notified, true);
 	if (!atomic_exchange(&all.is_notified, true))
-		kick();
+		link_thread_kick();
 }
 
 static int make_kick(void)
@@ -376,8 +431,7 @@ static int make_descriptors(void)
 	return all.kick_fd < 0 ? make_kick() : 0;
 }
 
-/* Called before the first link of a process, and of a child. */
-static int start_thread(void)
+int link_thread_start(void)
 {
 	int err = make_descriptors();
 
@@ -388,139 +442,4 @@ static int start_thread(void)
 			err, "cannot start the thread for local links: %s", frl_strerror(err));
 	all.has_thread = true;
 	return 0;
-}
-
-/* ---- the ops */
-
-unsigned local_max_links = PORT_MAX_LINKS;
-
-static int free_number(const struct local_port *port)
-{
-	for (unsigned i = 0; i < local_max_links; i++)
-		if (!port->made[i])
-			return (int)i;
-	return -1;
-}
-
-static struct fabric_link *new_link(
-	struct local_port *port, const struct port_link_request *request, uint16_t number)
-{
-	struct fabric_link *link = calloc(1, sizeof(*link));
-
-	if (!link)
-		return NULL;
-	*link = (struct fabric_link){
-		.port = port,
-		.number = number,
-		.request = *request,
-		.stage = FABRIC_CONNECTING,
-		.is_ready = true,
-		.listen_fd = -1,
-		.peer_fd = -1,
-		.proof_fd = -1,
-		.deadline_ns = UINT64_MAX,
-	};
-	return link;
-}
-
-static int check_request(const struct port_link_request *request)
-{
-	if (request->name[0] == '\0' || !memchr(request->name, '\0', sizeof(request->name)) ||
-		!memchr(request->secret, '\0', sizeof(request->secret)))
-		return frl_fail(
-			-EINVAL, "a local link's name or secret is empty or not terminated");
-	return 0;
-}
-
-static void add_link(struct fabric_link *link)
-{
-	struct local_port *port = link->port;
-
-	port->made[link->number] = link;
-	local_set_state(port, link->number, PORT_LINK_CONNECTING);
-	if (TAILQ_EMPTY(&port->all_links))
-		LIST_INSERT_HEAD(&all.ports, port, next);
-	TAILQ_INSERT_TAIL(&port->all_links, link, next);
-}
-
-static int make_link(struct local_port *port, const struct port_link_request *request)
-{
-	int number = free_number(port);
-	struct fabric_link *link;
-	int err = 0;
-
-	if (number < 0)
-		return frl_fail(-ENOSPC, "this device has %u local links, which is its limit",
-			local_max_links);
-	link = new_link(port, request, (uint16_t)number);
-	if (!link)
-		return frl_fail(-ENOMEM, "no memory for a local link");
-	if (request->server)
-		err = fabric_listen(link);
-	if (err) {
-		frl_fail(err, "cannot listen for the local link \"%s\": %s%s", request->name,
-			frl_strerror(err),
-			err == -EADDRINUSE ? "; is its name used twice on this machine?" : "");
-		free(link);
-		return err;
-	}
-	add_link(link);
-	return number;
-}
-
-int link_open(struct port *base, const struct port_link_request *request)
-{
-	struct local_port *port = (struct local_port *)base;
-	int rc = check_request(request);
-
-	if (rc)
-		return rc;
-	lock_first();
-	rc = start_thread();
-	if (!rc)
-		rc = make_link(port, request);
-	kick();
-	unlock();
-	return rc;
-}
-
-void link_close(struct port *base, uint16_t number)
-{
-	struct local_port *port = (struct local_port *)base;
-	struct fabric_link *link = port->made[number];
-
-	if (!link)
-		return;
-	port->made[number] = NULL;
-	in_place_hide(port, number);
-	local_hide_ring(port, number);
-	local_set_state(port, number, PORT_LINK_CLOSED);
-	lock_first();
-	link->closing = true;
-	kick();
-	unlock();
-}
-
-enum port_link_state link_state(struct port *base, uint16_t link)
-{
-	return ((struct local_port *)base)->links[link].state;
-}
-
-uint32_t link_frame(struct port *base, uint16_t link)
-{
-	const struct burst_link *at = &((struct local_port *)base)->links[link];
-
-	return at->state == PORT_LINK_UP ? at->max_frame : 0;
-}
-
-void link_close_all(struct local_port *port)
-{
-	port->guard.lock(port->guard.arg);
-	for (uint16_t i = 0; i < PORT_MAX_LINKS; i++)
-		link_close(&port->base, i);
-	port->guard.unlock(port->guard.arg);
-	lock_first();
-	while (!TAILQ_EMPTY(&port->all_links) || port->is_held)
-		pthread_cond_wait(&all.changed, &all.guard.mutex);
-	unlock();
 }

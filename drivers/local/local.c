@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "drivers/local/in_place.h"
+#include "drivers/local/introduction.h"
 #include "drivers/local/link.h"
 #include "drivers/local/wake.h"
 #include "lib/base/error.h"
@@ -112,6 +113,10 @@ static const struct port_ops local_ops = {
 	.link_close = link_close,
 	.link_state = link_state,
 	.link_frame = link_frame,
+	.link_features = link_features,
+	.introductions_open = introductions_open,
+	.introductions_close = introductions_close,
+	.introduce = introductions_ask,
 	.stats = stats,
 	.close = close_port,
 };
@@ -144,6 +149,7 @@ int local_port_open(const struct local_port_config *config, struct port **ret_po
 	port->base.ops = &local_ops;
 	port->guard = config->guard;
 	port->max_payload = config->max_payload;
+	port->features = config->features;
 	TAILQ_INIT(&port->all_links);
 	LIST_INIT(&port->mapped);
 	LIST_INIT(&port->shares);

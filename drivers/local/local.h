@@ -20,8 +20,22 @@ struct local_port_config {
 	uint32_t max_payload;
 	/* caps.max_kept: this many additional packet buffers. */
 	uint32_t max_kept;
+	/* Bits of the caller's choice that the ends of a link exchange, see port_ops.link_features.
+	 */
+	uint32_t features;
 	struct port_guard guard;
 };
+
+/* Returns true for an address of the local fabric: 169.254.1.0 to 169.254.254.255 (RFC 3927). */
+bool local_is_address(const struct frl_ip *ip);
+/* Sets the MAC address of the device that has an address of the local fabric. */
+void local_mac(const struct frl_ip *ip, uint8_t ret_mac[6]);
+
+/*
+ * Listens for devices that want to be introduced to the device with this address. Returns a socket
+ * for struct port_introductions. -EADDRINUSE, or another errno; sets no error text.
+ */
+int local_listen(const struct frl_ip *ip);
 
 /*
  * Opens a port. Returns -EINVAL (invalid payload length) or -ENOMEM, with frl_last_error(). Any

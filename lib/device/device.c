@@ -58,13 +58,18 @@ static void pass_on_events(struct frl_device *device)
 	}
 }
 
-void device_leave(struct frl_device *device)
+void device_report(struct frl_device *device)
 {
 	if (device->ops->leaving)
 		device->ops->leaving(device);
 	if (device->on_event)
 		pass_on_events(device);
 	event_fd_set(&device->async, !list_empty(device->events));
+}
+
+void device_leave(struct frl_device *device)
+{
+	device_report(device);
 	guard_leave(&device->guard);
 }
 

@@ -266,7 +266,8 @@ struct device_ops {
 	int (*fragments_count)(struct frl_fragments *fragments, uint32_t token, uint32_t *ret_n,
 		size_t *ret_bytes);
 	int (*fragments_release)(struct frl_fragments *fragments, uint32_t token);
-	/* May block up to 3 s to resolve the next hop's MAC address. `ah->attr` is set. */
+	/* May block up to 3 s to resolve the next hop's MAC address, or to make a link. `ah->attr`
+	 * is set. */
 	int (*ah_create)(struct frl_ah *ah);
 	void (*ah_destroy)(struct frl_ah *ah);
 
@@ -299,11 +300,11 @@ struct device_ops {
 	/* `config` is complete: no field is 0 for a default. */
 	int (*qp_create)(struct frl_qp *qp, const struct frl_qp_config *config);
 	void (*qp_destroy)(struct frl_qp *qp);
-	/* [guard] One step of frl_qp_modify(). -EAGAIN: the next hop's MAC address was requested
-	 * and nothing was changed. Call again while polling, or give up with qp_unanswered(),
-	 * which returns -EHOSTUNREACH. A driver whose kernel resolves the address never returns
-	 * -EAGAIN. Such a driver may block, and releases the guard meanwhile; the caller must
-	 * check its state again. */
+	/* [guard] One step of frl_qp_modify(). -EAGAIN: the next hop's MAC address was requested,
+	 * or a link to the peer is being made, and nothing was changed. Call again while polling,
+	 * or give up with qp_unanswered(), which returns -EHOSTUNREACH. A driver whose kernel
+	 * resolves the address never returns -EAGAIN. Such a driver may block, and releases the
+	 * guard meanwhile; the caller must check its state again. */
 	int (*qp_modify)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
 	/* [guard] */
 	int (*qp_unanswered)(struct frl_qp *qp, const struct frl_qp_attr *attr, uint32_t mask);
@@ -351,6 +352,9 @@ static inline void device_enter_first(struct frl_device *device)
 {
 	guard_enter_first(&device->guard);
 }
+
+/* Reports pending events. Guard held. */
+void device_report(struct frl_device *device);
 
 /* Reports pending events, and releases the guard. */
 void device_leave(struct frl_device *device);

@@ -2,7 +2,8 @@
 /*
  * The local fabric: each device of the machine has an address in 169.254.0.0/16. Two devices that
  * connect get a link of shared memory on demand. The name and secret of the link come from random
- * numbers that the ends exchange when they connect.
+ * numbers (nonces) of both ends. The caller has that of the peer (soft_link_open()), or the devices
+ * exchange them when one of them needs a path to the other's address (introduce.c).
  *
  * A link outlives its last queue pair, for the next one, until its peer is gone.
  */
@@ -14,10 +15,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "drivers/local/local.h"
 #include "lib/base/error.h"
 #include "lib/base/net/ip.h"
 #include "lib/base/random.h"
 #include "lib/device/soft.h"
+
+_Static_assert((int)PORT_NONCE_SIZE == (int)NONCE_SIZE, "the nonce of a device");
 
 enum {
 	ADDRESSES = 254 * 256, /* 169.254.1.0 to 169.254.254.255, RFC 3927 */
@@ -46,26 +50,46 @@ static int claim(const char *name)
 	return frl_fail(err, "cannot claim the address %s: %s", name, frl_strerror(err));
 }
 
-int fabric_claim_address(struct frl_ip *ret_ip, uint8_t ret_mac[6])
+/* Takes the address, if no other device has it. Both names of a device are needed. */
+static int take_address(struct soft_device *device, const struct frl_ip *ip)
+{
+	char name[64];
+	int fd, listener;
+
+	snprintf(name, sizeof(name), "ferrule/%s", format_ip(ip));
+	fd = claim(name);
+	if (fd < 0)
+		return fd;
+	listener = local_listen(ip);
+	if (listener < 0) {
+		close(fd);
+		return listener == -EADDRINUSE
+			? listener
+			: frl_fail(listener, "cannot listen at the address %s: %s", format_ip(ip),
+				  frl_strerror(listener));
+	}
+	device->claim_fd = fd;
+	device->listen_fd = listener;
+	return 0;
+}
+
+int fabric_claim_address(struct soft_device *device, struct frl_ip *ret_ip, uint8_t ret_mac[6])
 {
 	uint32_t start = (uint32_t)(random_entropy() % ADDRESSES);
 
 	for (uint32_t i = 0; i < CLAIM_TRIES; i++) {
 		uint32_t host = 256 + (start + i) % ADDRESSES;
 		uint8_t v4[4] = { 169, 254, (uint8_t)(host >> 8), (uint8_t)host };
-		uint8_t mac[6] = { 0x02, 0x00, v4[0], v4[1], v4[2], v4[3] };
-		char name[64];
-		int fd;
+		struct frl_ip ip = ip_from_v4(v4);
+		int rc = take_address(device, &ip);
 
-		snprintf(name, sizeof(name), "ferrule/%u.%u.%u.%u", v4[0], v4[1], v4[2], v4[3]);
-		fd = claim(name);
-		if (fd == -EADDRINUSE)
+		if (rc == -EADDRINUSE)
 			continue;
-		if (fd >= 0) {
-			*ret_ip = ip_from_v4(v4);
-			memcpy(ret_mac, mac, sizeof(mac));
+		if (!rc) {
+			*ret_ip = ip;
+			local_mac(&ip, ret_mac);
 		}
-		return fd;
+		return rc;
 	}
 	return frl_fail(-EADDRINUSE, "no free address in 169.254.0.0/16: %d tried", CLAIM_TRIES);
 }
@@ -127,41 +151,59 @@ static void remove_dead_links(struct soft_device *device)
 	}
 }
 
-int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const uint8_t peer_mac[6],
-	const uint8_t peer_nonce[NONCE_SIZE])
+static struct fabric_link *find_by_nonce(
+	struct soft_device *device, const uint8_t peer_nonce[NONCE_SIZE])
 {
-	struct soft_device *device = soft_device(base);
-	const struct port_ops *ops = device->port->ops;
-	struct port_link_request request = { 0 };
+	for (unsigned i = 0; i < device->n_links; i++)
+		if (memcmp(device->links[i].peer_nonce, peer_nonce, NONCE_SIZE) == 0)
+			return &device->links[i];
+	return NULL;
+}
+
+int fabric_open_link(struct soft_device *device, const struct port_identity *peer,
+	uint64_t limit_ns, struct fabric_link **ret_link)
+{
+	struct port_link_request request = { .limit_ns = limit_ns };
 	struct fabric_link *known;
 	int link;
 
 	remove_dead_links(device);
-	for (unsigned i = 0; i < device->n_links; i++) {
-		known = &device->links[i];
-		if (memcmp(known->peer_nonce, peer_nonce, NONCE_SIZE) != 0)
-			continue;
+	known = find_by_nonce(device, peer->nonce);
+	if (known) {
 		/* Its holders have not noticed yet. */
 		if (is_dead(device, known))
 			return frl_fail(-EADDRINUSE, "the old link to the peer is not gone yet");
-		known->holders++;
-		return known->link;
+		*ret_link = known;
+		return 0;
 	}
-	describe_link(&request, device, peer_ip, peer_nonce);
-	memcpy(request.peer_mac, peer_mac, sizeof(request.peer_mac));
-	link = ops->link_open(device->port, &request);
+	describe_link(&request, device, &peer->ip, peer->nonce);
+	memcpy(request.peer_mac, peer->mac, sizeof(request.peer_mac));
+	link = device->port->ops->link_open(device->port, &request);
 	if (link < 0)
 		return link;
 	known = &device->links[device->n_links++];
-	*known = (struct fabric_link){
-		.peer_ip = *peer_ip,
-		.link = (uint16_t)link,
-		.holders = 1,
-	};
-	memcpy(known->peer_nonce, peer_nonce, NONCE_SIZE);
-	memcpy(known->peer_mac, peer_mac, sizeof(known->peer_mac));
-	engine_set_peer(&device->engine, (uint16_t)link, peer_ip, peer_mac);
-	return link;
+	*known = (struct fabric_link){ .peer_ip = peer->ip, .link = (uint16_t)link };
+	memcpy(known->peer_nonce, peer->nonce, NONCE_SIZE);
+	memcpy(known->peer_mac, peer->mac, sizeof(known->peer_mac));
+	engine_set_peer(&device->engine, (uint16_t)link, &peer->ip, peer->mac);
+	*ret_link = known;
+	return 0;
+}
+
+int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const uint8_t peer_mac[6],
+	const uint8_t peer_nonce[NONCE_SIZE])
+{
+	struct port_identity peer = { .ip = *peer_ip };
+	struct fabric_link *link;
+	int rc;
+
+	memcpy(peer.mac, peer_mac, sizeof(peer.mac));
+	memcpy(peer.nonce, peer_nonce, sizeof(peer.nonce));
+	rc = fabric_open_link(soft_device(base), &peer, 0, &link);
+	if (rc)
+		return rc;
+	link->holders++;
+	return link->link;
 }
 
 int soft_link_state(struct frl_device *base, uint16_t link)
@@ -180,6 +222,12 @@ int soft_link_state(struct frl_device *base, uint16_t link)
 	return -ECONNRESET;
 }
 
+static bool is_up(const struct soft_device *device, uint16_t link)
+{
+	return device->port->ops->link_state(device->port, link) == PORT_LINK_UP;
+}
+
+/* A link that is up stays, since the peer may use it for its other connections. */
 void soft_link_release(struct frl_device *base, uint16_t link, bool failed)
 {
 	struct soft_device *device = soft_device(base);
@@ -190,48 +238,70 @@ void soft_link_release(struct frl_device *base, uint16_t link, bool failed)
 		if (known->link != link)
 			continue;
 		known->holders--;
-		if (failed && !known->holders && !engine_link_used(&device->engine, link))
+		if (failed && !known->holders && !is_up(device, link) &&
+			!engine_link_used(&device->engine, link))
 			remove_link(device, i);
 		return;
 	}
 }
 
-/* Returns the link with the caller's number, or the link to the device with the GID. */
+/* Returns a link to the device with the address that is up, or NULL. */
 static const struct fabric_link *find_link(
-	const struct soft_device *device, const struct frl_ah_attr *attr, bool is_chosen)
+	const struct soft_device *device, const struct frl_ip *ip)
 {
 	for (unsigned i = 0; i < device->n_links; i++) {
 		const struct fabric_link *known = &device->links[i];
-		struct frl_ip link_local = gid_link_local(known->peer_mac);
 
-		if (is_chosen ? known->link == attr->link
-			      : ip_equal(&attr->dgid, &known->peer_ip) ||
-					ip_equal(&attr->dgid, &link_local))
+		if (ip_equal(ip, &known->peer_ip) && !known->is_replaced &&
+			is_up(device, known->link))
 			return known;
 	}
 	return NULL;
 }
 
-int fabric_find_route(const struct soft_device *device, struct frl_ah_attr *attr)
+/* Returns the main address of the device with the GID, which may be its link-local address; or the
+ * GID itself. */
+static struct frl_ip main_address(const struct frl_ip *gid)
+{
+	const uint8_t *eui = gid->bytes + 8;
+	uint8_t mac[6] = { eui[0] ^ 0x02, eui[1], eui[2], eui[5], eui[6], eui[7] }, wanted[6];
+	struct frl_ip ip = ip_from_v4(mac + 2), link_local = gid_link_local(mac);
+
+	local_mac(&ip, wanted);
+	return ip_equal(gid, &link_local) && mac_equal(mac, wanted) ? ip : *gid;
+}
+
+int fabric_find_route(struct soft_device *device, struct frl_ah_attr *attr)
 {
 	static const uint8_t no_mac[6];
-	/* The caller chooses the link of a multicast group. */
-	bool is_chosen = !mac_equal(attr->dmac, no_mac) || ip_is_multicast(&attr->dgid);
 	const struct fabric_link *known;
+	struct frl_ip ip;
 
-	/* Its own addresses need no link. */
-	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0)
+	/* Its own addresses need no link. The caller may choose the link, and chooses that of a
+	 * multicast group. */
+	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0 || !mac_equal(attr->dmac, no_mac) ||
+		ip_is_multicast(&attr->dgid))
 		return 0;
-	known = find_link(device, attr, is_chosen);
-	if (is_chosen)
-		return 0;
+	ip = main_address(&attr->dgid);
+	known = find_link(device, &ip);
 	if (!known)
-		return frl_fail(-EHOSTUNREACH,
-			"no link to %s: on the local fabric, connect a queue pair to that "
-			"device first",
-			format_ip(&attr->dgid));
+		return fabric_introduce(device, &ip);
 	attr->link = known->link;
 	memcpy(attr->dmac, known->peer_mac, sizeof(attr->dmac));
+	return 0;
+}
+
+int fabric_find_capabilities(
+	const struct soft_device *device, const struct frl_ah_attr *attr, uint32_t *ret)
+{
+	const struct port_ops *ops = device->port->ops;
+
+	*ret = device->base.capabilities;
+	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0 || attr->link >= PORT_MAX_LINKS)
+		return 0;
+	if (ops->link_state(device->port, attr->link) == PORT_LINK_CONNECTING)
+		return -EAGAIN;
+	*ret = ops->link_features(device->port, attr->link);
 	return 0;
 }
 

@@ -230,6 +230,12 @@ void soft_describe_no_answer(
 {
 	struct frl_ip hop;
 
+	if (device->base.attr.local_fabric) {
+		snprintf(out, size,
+			"the device %s does not answer: check that its process is not stopped",
+			format_ip(&attr->dgid));
+		return;
+	}
 	if (!neighbors_next_hop(&device->engine.neighbors, attr->sgid_index, &attr->dgid, &hop))
 		hop = attr->dgid;
 	snprintf(out, size, "%s does not answer %s: check that it is on this port's network",

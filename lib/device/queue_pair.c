@@ -114,6 +114,22 @@ static int fail_modify(const struct frl_qp *qp, const struct frl_qp_attr *attr, 
 		mask & FRL_QP_STATE ? frl_qp_state_str(attr->state) : "the same state", why);
 }
 
+/* Completes attributes on the local fabric. Returns errors of fabric_find_route(). */
+static int complete_attr(
+	struct soft_device *device, const struct qp *qp, struct frl_qp_attr *attr, uint32_t *mask)
+{
+	int rc = 0;
+
+	if (!(*mask & FRL_QP_AV))
+		return 0;
+	rc = fabric_find_route(device, &attr->ah);
+	if (rc || !(*mask & FRL_QP_STATE) || attr->state != FRL_QPS_RTR || qp_is_datagram(qp) ||
+		(*mask & FRL_QP_CAPABILITIES))
+		return rc;
+	*mask |= FRL_QP_CAPABILITIES;
+	return fabric_find_capabilities(device, &attr->ah, &attr->capabilities);
+}
+
 int soft_qp_modify(struct frl_qp *base, const struct frl_qp_attr *wanted, uint32_t mask)
 {
 	struct soft_device *device = device_of(base);
@@ -122,8 +138,8 @@ int soft_qp_modify(struct frl_qp *base, const struct frl_qp_attr *wanted, uint32
 	const char *why = "";
 	int rc = 0;
 
-	if (device->base.attr.local_fabric && (mask & FRL_QP_AV))
-		rc = fabric_find_route(device, &attr.ah);
+	if (device->base.attr.local_fabric)
+		rc = complete_attr(device, &qp->engine.core, &attr, &mask);
 	if (rc)
 		return rc;
 	rc = engine_modify_qp(&device->engine, &qp->engine, &attr, mask, clock_now_ns(), &why);

@@ -11,6 +11,7 @@
  *	memory.c       regions, windows, address handles
  *	fragments.c    shares of the port's packet buffers
  *	fabric.c       links of the local fabric
+ *	introduce.c    links to devices of which only the address is known
  *	address.c      addresses of a network port
  *	describe.c     queue pairs, for the control daemon
  */
@@ -36,6 +37,7 @@ struct fabric_link {
 	struct frl_ip peer_ip;
 	uint8_t peer_mac[6];
 	uint16_t link;
+	bool is_replaced; /* another device has the peer's address by now */
 	unsigned holders; /* connections being made over it */
 };
 
@@ -55,10 +57,12 @@ struct soft_device {
 	struct port *port;
 	unsigned windows; /* memory windows */
 
-	/* Local fabric: the socket that holds the address, and the links to other devices. */
-	int claim_fd;
+	/* Local fabric: the socket that holds the address, the one that the port will listen on,
+	 * the links to other devices, and addresses to which links are being made (introduce.c). */
+	int claim_fd, listen_fd;
 	struct fabric_link links[PORT_MAX_LINKS];
 	unsigned n_links;
+	struct list searches;
 
 	uint64_t moved; /* total of all rounds, of any thread */
 	/* Idle rounds since the clock was read, and the kernel's tick then. */
@@ -268,11 +272,33 @@ int soft_link_state(struct frl_device *device, uint16_t link);
  */
 void soft_link_release(struct frl_device *device, uint16_t link, bool failed);
 /* Sets link and MAC address, if the latter is missing, from the link to the device with the GID.
- * -EHOSTUNREACH. Guard held. */
-int fabric_find_route(const struct soft_device *device, struct frl_ah_attr *attr);
-/* Claims an address of 169.254.0.0/16: binds a socket to a name that the kernel keeps unique and
- * releases when the process ends. Returns the socket. -EADDRINUSE, or another errno. */
-int fabric_claim_address(struct frl_ip *ret_ip, uint8_t ret_mac[6]);
+ * Errors as for fabric_introduce(): the link is being made. Guard held. */
+int fabric_find_route(struct soft_device *device, struct frl_ah_attr *attr);
+/* Returns the capabilities (enum frl_capability) of both ends of a path that has a link. -EAGAIN:
+ * the link is not up yet. Guard held. */
+int fabric_find_capabilities(
+	const struct soft_device *device, const struct frl_ah_attr *attr, uint32_t *ret);
+/* Opens a link unless there is one, for `limit_ns` as in struct port_link_request. Errors as for
+ * soft_link_open(). Guard held. */
+int fabric_open_link(struct soft_device *device, const struct port_identity *peer,
+	uint64_t limit_ns, struct fabric_link **ret_link);
+/* Claims an address of 169.254.0.0/16: binds sockets to names that the kernel keeps unique and
+ * releases when the process ends. -EADDRINUSE, or another errno. */
+int fabric_claim_address(struct soft_device *device, struct frl_ip *ret_ip, uint8_t ret_mac[6]);
+
+/* introduce.c */
+
+/*
+ * Makes a link to the device with the address, of which nothing else is known. Returns -EAGAIN
+ * while the link is being made: call again while polling. Returns -EHOSTUNREACH (no device has the
+ * address, or it is of another release), -EACCES (it belongs to another user), -ENOSPC (too many
+ * links) or another errno, with the reason. Guard held.
+ */
+int fabric_introduce(struct soft_device *device, const struct frl_ip *ip);
+/* Take part in introductions, once the engine exists, and before it ends. Called without the
+ * guard. Sets the reason of a failure. */
+int fabric_start(struct soft_device *device);
+void fabric_stop(struct soft_device *device);
 
 /* address.c */
 

@@ -45,10 +45,9 @@ static int take_addresses(struct soft_device *device, const struct frl_device_co
 	int rc;
 
 	if (!config->port) {
-		rc = fabric_claim_address(&gids->gids[1].ip, mac);
-		if (rc < 0)
+		rc = fabric_claim_address(device, &gids->gids[1].ip, mac);
+		if (rc)
 			return rc;
-		device->claim_fd = rc;
 		gids->gids[1].prefix_len = 16;
 		gids->n = 2;
 		return 0;
@@ -89,12 +88,19 @@ static int open_nic_port(struct soft_device *device, const struct frl_device_con
 					 : packet_port_open(&port, &device->port);
 }
 
+/* Returns enum frl_capability of a device whose port needs no ICRC. */
+static uint32_t capabilities(const struct frl_device_config *config)
+{
+	return config->icrc == FRL_ICRC_AUTO ? FRL_CAP_NO_ICRC : 0;
+}
+
 static int open_local_port(
 	struct soft_device *device, const struct frl_device_config *config, const uint8_t mac[6])
 {
 	struct local_port_config port = {
 		.max_payload = wanted_mtu(config),
 		.max_kept = config->held_frames,
+		.features = capabilities(config),
 		.guard = { guard_lock, guard_unlock, &device->base.guard },
 	};
 
@@ -168,8 +174,8 @@ static void describe(struct soft_device *device, const struct frl_device_config 
 	attr->lossless = caps->lossless;
 	attr->local_fabric = caps->on_demand;
 	snprintf(attr->port, sizeof(attr->port), "%s", config->port ? config->port : caps->kind);
-	if ((caps->on_demand || caps->has_far) && config->icrc == FRL_ICRC_AUTO)
-		device->base.capabilities |= FRL_CAP_NO_ICRC;
+	if (caps->on_demand || caps->has_far)
+		device->base.capabilities = capabilities(config);
 	device->base.has_far = caps->has_far;
 	device->base.far_gpu = caps->far_gpu;
 	describe_limits(attr);
@@ -212,6 +218,8 @@ static int start_progress(struct soft_device *device, enum frl_progress progress
 
 static void free_device(struct soft_device *device)
 {
+	if (device->listen_fd >= 0)
+		close(device->listen_fd);
 	if (device->claim_fd >= 0)
 		close(device->claim_fd);
 	sem_destroy(&device->wake);
@@ -220,14 +228,21 @@ static void free_device(struct soft_device *device)
 	free(device);
 }
 
+static void stop_engine(struct soft_device *device)
+{
+	engine_fini(&device->engine);
+	device->port->ops->close(device->port);
+	engine_port_closed(&device->engine);
+}
+
 static void close_device(struct frl_device *base)
 {
 	struct soft_device *device = soft_device(base);
 
 	soft_stop_thread(device);
-	engine_fini(&device->engine);
-	device->port->ops->close(device->port);
-	engine_port_closed(&device->engine);
+	if (base->attr.local_fabric)
+		fabric_stop(device);
+	stop_engine(device);
 	free_device(device);
 }
 
@@ -338,7 +353,8 @@ static struct soft_device *new_device(void)
 	sem_init(&device->wake, 0, 0);
 	sleep_init(device);
 	atomic_init(&device->sleep_polls, UINT_MAX / 2); /* long ago */
-	device->claim_fd = -1;
+	device->claim_fd = device->listen_fd = -1;
+	list_init(&device->searches);
 	return device;
 }
 
@@ -360,8 +376,14 @@ static int start_device(struct soft_device *device, const struct soft_open *want
 	if (rc)
 		return rc;
 	rc = start_engine(device, wanted->config, &engine);
-	if (rc)
+	if (rc) {
 		device->port->ops->close(device->port);
+		return rc;
+	}
+	if (device->base.attr.local_fabric)
+		rc = fabric_start(device);
+	if (rc)
+		stop_engine(device);
 	return rc;
 }
 

@@ -54,19 +54,22 @@ struct frl_ah_attr {
 	uint32_t flow_label;   /* 20 bits; if not 0, it sets the UDP source port on networks */
 	uint8_t dmac[6];       /* MAC of the next hop; zero: resolved by ARP or ND and kept current
 			        */
-	uint16_t link;         /* local fabric: the port's link to the destination */
+	uint16_t link;         /* local fabric: the port's link to the destination; used if dmac is
+			        * not zero, and for multicast groups */
 };
 
 /*
  * Creates an address handle for datagrams. With a zero dmac and a unicast dgid the call blocks
- * until ARP or ND has answered, up to 3 s.
+ * until ARP or ND has answered, up to 3 s. On the local fabric it makes a link to the device with
+ * that GID, unless there is one: see frl_qp_modify().
  *
  * A software device uses the handle only while a request is posted. Hardware may use the handle
  * until the request has completed: a program for both destroys the handle after the completion.
  * Hardware requires dmac and link to be 0, because the kernel resolves the MAC.
  *
  * Returns -EINVAL (also: the address of sgid_index is gone), -ENOMEM or -EHOSTUNREACH (no route or
- * no answer; local fabric: no link to that device, connect a queue pair to it first).
+ * no answer; local fabric: no device has the address). Local fabric: also -EACCES (the device
+ * belongs to another user) and -ENOSPC (too many links).
  */
 FRL_API int frl_ah_create(
 	struct frl_pd *pd, const struct frl_ah_attr *attr, struct frl_ah **ret_ah);

@@ -231,7 +231,8 @@ struct frl_qp_attr {
 	uint8_t retry_cnt;          /* 0 to 7; the local fabric retries without limit while the peer
 			        * lives */
 	uint8_t rnr_retry;          /* 0 to 7; 7: without limit */
-	uint32_t capabilities;      /* enum frl_capability that both ends agreed on */
+	uint32_t capabilities;      /* enum frl_capability that both ends agreed on; see
+			        * frl_qp_modify() */
 	uint32_t max_inline;        /* query: bytes that a request can carry inline, may be 0 */
 };
 
@@ -240,11 +241,19 @@ struct frl_qp_attr {
  * are given. Each transition requires and allows the attributes that the specification lists for
  * the type (11.2.5.2; table 94). Alternate paths are not supported.
  *
- * FRL_QP_AV without a dmac blocks until ARP or ND has answered, up to 3 s. On the local fabric dmac
- * and link are then those of the link to that device, if there is one.
+ * FRL_QP_AV without a dmac blocks until ARP or ND has answered, up to 3 s. On the local fabric it
+ * makes a link to the device with that GID, unless there is one, and sets dmac and link. That takes
+ * about a millisecond. The peer's application need not make any call. Both processes must have the
+ * same effective user; frl_connect() and frl_qp_connect() connect processes of different users.
+ *
+ * RC and UC on the local fabric: without FRL_QP_CAPABILITIES, the transition to RTR sets the
+ * capabilities that the devices at both ends of the link have. Give FRL_QP_CAPABILITIES at both
+ * ends or at neither. frl_qp_connect() agrees on the same ones. Datagrams always have an ICRC.
  *
  * Returns -EINVAL (frl_last_error() names the attribute that is missing, out of range or not
- * allowed), -EHOSTUNREACH, or -ENOMEM (for the path's link or its next hop). Hardware also returns
+ * allowed, or that path_mtu is larger than that of the peer's device), -EHOSTUNREACH, or -ENOMEM
+ * (for the path's link or its next hop). On the local fabric, FRL_QP_AV without a dmac may also
+ * return -EACCES (the peer has another user) and -ENOSPC (too many links). Hardware also returns
  * -EIO (it has failed, or its firmware does not answer), -EBUSY (try again), -EPERM (a qkey with
  * bit 31 set needs CAP_NET_RAW) and -ENOTSUP. A failed call changes nothing. A queue pair that
  * failed by itself in the meantime is in ERR: -EINVAL.

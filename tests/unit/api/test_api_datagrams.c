@@ -149,19 +149,6 @@ START_TEST(bad_handles)
 }
 END_TEST
 
-START_TEST(handle_without_a_link)
-{
-	struct frl_ah_attr attr;
-	struct frl_ah *ah;
-
-	SOFTWARE_ONLY("only the local fabric has links");
-	open_end(&a, false, FRL_PROGRESS_INLINE);
-	open_end(&b, false, FRL_PROGRESS_INLINE);
-	attr = way_to(&b, 1);
-	refused(frl_ah_create(a.pd, &attr, &ah), -EHOSTUNREACH, "connect a queue pair");
-}
-END_TEST
-
 START_TEST(bad_posts)
 {
 	struct frl_ah_attr attr;

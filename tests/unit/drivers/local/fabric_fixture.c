@@ -24,7 +24,7 @@ void open_side(struct side *side, bool is_server)
 		.port = &side->port,
 		.request.server = is_server,
 		.request.secret = "open sesame",
-		.listen_fd = -1,
+		.clients.listen_fd = -1,
 		.peer_fd = -1,
 		.proof_fd = -1,
 		.deadline_ns = UINT64_MAX,

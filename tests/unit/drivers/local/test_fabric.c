@@ -90,6 +90,44 @@ START_TEST(client_that_never_came)
 }
 END_TEST
 
+/* The ends agree on the features that both have. */
+START_TEST(features)
+{
+	server.port.features = 3;
+	client.port.features = 6;
+	come_together();
+	ck_assert_uint_eq(server.link.features, 2);
+	ck_assert_uint_eq(client.link.features, 2);
+}
+END_TEST
+
+/* A link with a time limit whose peer does not come: from either end. The time of a link that is
+ * up is not limited. */
+START_LOOP_TEST(time_limit, 3)
+{
+	struct side *side = _i == 0 ? &server : &client;
+
+	if (_i == 1)
+		handshake_close(&server.link.clients.listen_fd);
+	side->link.give_up_ns = now_ns + 1000 * 1000;
+	if (_i == 2) {
+		come_together();
+		step(&client);
+		fabric_publish(&client.link);
+		ck_assert_int_eq(client.link.stage, FABRIC_UP);
+	}
+	step(side);
+	ck_assert(_i == 2 || pass.wake_ns <= side->link.give_up_ns);
+	fabric_publish(&side->link);
+	ck_assert_int_ne(side->link.stage, FABRIC_DOWN);
+	now_ns += 1000 * 1000;
+	step(side);
+	fabric_publish(&side->link);
+	ck_assert_int_eq(side->link.stage, _i == 2 ? FABRIC_UP : FABRIC_DOWN);
+	ck_assert_int_eq(side->port.links[0].state, _i == 2 ? PORT_LINK_UP : PORT_LINK_DOWN);
+}
+END_TEST
+
 /* Allows that many more descriptors, or with -1 as many as before. */
 static void allow_files(int more)
 {
@@ -173,7 +211,7 @@ START_LOOP_TEST(frames_too_short, 2)
 		ck_assert_int_eq(server.link.error, 0);
 		return;
 	}
-	fd = handshake_accept(server.link.listen_fd);
+	fd = handshake_accept(server.link.clients.listen_fd);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(handshake_receive(fd, &hello, sizeof(hello)), 0);
 	ck_assert_int_eq(ring_link_make(RING_BYTES, &rings, &passed), 0);
@@ -194,7 +232,7 @@ START_TEST(wrong_descriptor)
 	int zero = open("/dev/zero", O_RDWR | O_CLOEXEC), fd;
 
 	step(&client);
-	fd = handshake_accept(server.link.listen_fd);
+	fd = handshake_accept(server.link.clients.listen_fd);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(handshake_send_fd(fd, &answer, sizeof(answer), zero), 0);
 	step(&client);
@@ -239,7 +277,7 @@ START_TEST(others_do_not_delay_the_client)
 	for (int i = 0; i < 3; i++)
 		step(&server);
 	ck_assert_int_eq(server.link.stage, FABRIC_CONFIRMING);
-	ck_assert_uint_eq(server.link.n_pending_clients, 0);
+	ck_assert_uint_eq(server.link.clients.n_pending, 0);
 	step(&client);
 	ck_assert_int_eq(client.link.stage, FABRIC_CONFIRMING);
 }
@@ -252,11 +290,11 @@ START_TEST(silent_ones_have_a_second)
 	int fd = connect_to_server();
 
 	step(&server);
-	ck_assert_uint_eq(server.link.n_pending_clients, 1);
+	ck_assert_uint_eq(server.link.clients.n_pending, 1);
 	ck_assert_uint_eq(pass.wake_ns, now_ns + 1000 * 1000 * 1000);
 	now_ns = pass.wake_ns;
 	step(&server);
-	ck_assert_uint_eq(server.link.n_pending_clients, 0);
+	ck_assert_uint_eq(server.link.clients.n_pending, 0);
 	ck_assert_int_eq(recv(fd, &byte, 1, 0), 0);
 }
 END_TEST
@@ -276,7 +314,7 @@ START_TEST(others_go_with_the_link)
 	int silent, slow = make_slow();
 	char byte;
 
-	rights_allow(server.link.listen_fd, true);
+	rights_allow(server.link.clients.listen_fd, true);
 	silent = connect_to_server();
 	step(&server);
 	ck_assert_int_eq(slow_file_send(silent, "x", 1, slow, 1, 0), 1);
@@ -302,7 +340,7 @@ START_LOOP_TEST(slow_file_of_a_stranger, 8)
 	int fd, slow = make_slow();
 
 	if (_i < 4)
-		rights_allow(server.link.listen_fd, true);
+		rights_allow(server.link.clients.listen_fd, true);
 	fd = connect_to_server();
 	if (slow_file_send(fd, &hello, sizes[_i % 4], slow, _i % 4 == 1 ? 2 : 1, 0) >= 0)
 		close(slow);
@@ -317,7 +355,7 @@ START_LOOP_TEST(slow_file_of_the_server, 2)
 	int fd, slow = make_slow();
 
 	step(&client);
-	fd = handshake_accept(server.link.listen_fd);
+	fd = handshake_accept(server.link.clients.listen_fd);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(
 		slow_file_send(fd, &answer, sizeof(answer), slow, _i ? 2 : 1, 0), sizeof(answer));

@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The public interface: devices of the local fabric that know of each other no more than a GID and
+ * a queue pair number. The peer's application makes no call, except where a case says so.
+ */
+#include <dirent.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/base/random.h"
+#include "lib/device/soft.h"
+#include "tests/fixtures/api_fixture.h"
+#include "tests/fixtures/program.h"
+
+enum {
+	MTU = 1024,
+	PSN_A = 0x123456,
+	PSN_B = 0xfffffe,
+	INIT = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS,
+	UC_RTR = FRL_QP_STATE | FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN,
+	RC_RTR = UC_RTR | FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER,
+	UC_RTS = FRL_QP_STATE | FRL_QP_SQ_PSN,
+	RC_RTS = UC_RTS | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY |
+		FRL_QP_MAX_QP_RD_ATOMIC,
+	QKEY = 77,
+	NOBODY = 65534,
+};
+
+/* Addresses are searched from a random one on. A case may choose it, and so use one again; all
+ * numbers of a device still differ. */
+static atomic_uint chosen_start, numbers;
+
+uint64_t __real_random_entropy(void);
+uint64_t __wrap_random_entropy(void);
+uint64_t __wrap_random_entropy(void)
+{
+	enum { ADDRESSES = 254 * 256 };
+	uint64_t start = atomic_load(&chosen_start);
+
+	if (!start)
+		return __real_random_entropy();
+	return start + ADDRESSES * (uint64_t)(1 + atomic_fetch_add(&numbers, 1));
+}
+
+static struct frl_ip gid_of(const struct end *end, unsigned index)
+{
+	struct frl_gid gid;
+
+	ok(frl_query_gid(end->device, index, &gid));
+	return gid.ip;
+}
+
+static unsigned links_of(const struct end *end)
+{
+	return soft_device(end->device)->n_links;
+}
+
+static struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type)
+{
+	const struct frl_qp_attr attr = {
+		.state = FRL_QPS_INIT, .port_num = 1, .access_flags = FRL_ACCESS_REMOTE_WRITE
+	};
+	struct frl_qp_config config = {
+		.type = type,
+		.send_cq = end->cq,
+		.recv_cq = end->cq,
+		.max_send_wr = DEPTH,
+		.max_recv_wr = DEPTH,
+	};
+	struct frl_qp *qp;
+
+	ok(frl_qp_create(end->pd, &config, &qp));
+	ok(frl_qp_modify(qp, &attr, INIT));
+	return qp;
+}
+
+/* Replaces the end's queue pair. */
+static void renew(struct end *end, enum frl_qp_type type)
+{
+	frl_qp_destroy(end->qp);
+	end->qp = add_qp_of(end, type);
+}
+
+static int to_rtr(struct end *end, struct frl_ip dgid, uint32_t dest_qpn, uint32_t path_mtu)
+{
+	const struct frl_qp_attr attr = {
+		.state = FRL_QPS_RTR,
+		.ah.dgid = dgid,
+		.ah.sgid_index = ip_is_v4(&dgid),
+		.path_mtu = path_mtu,
+		.dest_qpn = dest_qpn,
+		.rq_psn = end == &a ? PSN_B : PSN_A,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 1,
+	};
+
+	return frl_qp_modify(end->qp, &attr, end->qp->type == FRL_QPT_RC ? RC_RTR : UC_RTR);
+}
+
+static void to_rts(struct end *end, uint8_t timeout)
+{
+	const struct frl_qp_attr attr = {
+		.state = FRL_QPS_RTS,
+		.sq_psn = end == &a ? PSN_A : PSN_B,
+		.timeout = timeout,
+		.rnr_retry = 7,
+		.max_rd_atomic = 1,
+	};
+
+	ok(frl_qp_modify(end->qp, &attr, end->qp->type == FRL_QPT_RC ? RC_RTS : UC_RTS));
+}
+
+static struct end *other(const struct end *end)
+{
+	return end == &a ? &b : &a;
+}
+
+static void *connect_by_gid(void *arg)
+{
+	struct end *end = arg;
+
+	end->rc = to_rtr(end, gid_of(other(end), 1), frl_qp_num(other(end)->qp), MTU);
+	if (!end->rc)
+		to_rts(end, 16);
+	return NULL;
+}
+
+static void open_both(enum frl_qp_type type)
+{
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	renew(&a, type);
+	renew(&b, type);
+}
+
+/* One message from a to b. */
+static void send_one(void)
+{
+	struct frl_sge sge = sge_of(&a, 0, MESSAGE);
+	struct frl_send_wr wr = send_wr(7, FRL_WR_SEND, &sge);
+
+	memset(a.memory, 0x5a, MESSAGE);
+	memset(b.memory, 0, MESSAGE);
+	post_recv(9, 0, MESSAGE, false);
+	post_send(&wr);
+	expect(&a, 7, FRL_WC_SUCCESS);
+	expect(&b, 9, FRL_WC_SUCCESS);
+	ck_assert_mem_eq(a.memory, b.memory, MESSAGE);
+}
+
+static void one_link_each(void)
+{
+	ck_assert_uint_eq(links_of(&a), 1);
+	ck_assert_uint_eq(links_of(&b), 1);
+}
+
+static const struct {
+	enum frl_qp_type type;
+	unsigned gid;
+} ways[] = {
+	{ FRL_QPT_RC, 1 },
+	{ FRL_QPT_RC, 0 },
+	{ FRL_QPT_UC, 1 },
+	{ FRL_QPT_UC, 0 },
+};
+
+START_LOOP_TEST(one_after_the_other, ROWS(ways))
+{
+	open_both(ways[_i].type);
+	ok(to_rtr(&a, gid_of(&b, ways[_i].gid), frl_qp_num(b.qp), MTU));
+	one_link_each();
+	to_rts(&a, 16);
+	ok(to_rtr(&b, gid_of(&a, ways[_i].gid), frl_qp_num(a.qp), MTU));
+	to_rts(&b, 16);
+	one_link_each();
+	send_one();
+}
+END_TEST
+
+/* There is one link, in any order of events. */
+START_LOOP_TEST(both_at_once, 30)
+{
+	pthread_t thread;
+
+	open_both(FRL_QPT_RC);
+	ck_assert_int_eq(pthread_create(&thread, NULL, connect_by_gid, &b), 0);
+	connect_by_gid(&a);
+	pthread_join(thread, NULL);
+	ok(a.rc);
+	ok(b.rc);
+	one_link_each();
+	send_one();
+}
+END_TEST
+
+START_LOOP_TEST(datagrams, 2)
+{
+	struct frl_ah_attr attr = { .sgid_index = (uint8_t)_i };
+	struct frl_qp *from, *to;
+	struct frl_recv_wr recv = { .wr_id = 9, .n_sge = 1 };
+	struct frl_sge sge, into;
+	struct frl_send_wr wr;
+	struct frl_ah *ah;
+
+	open_both(FRL_QPT_RC);
+	from = add_datagram_qp(&a, FRL_QPT_UD, QKEY);
+	to = add_datagram_qp(&b, FRL_QPT_UD, QKEY);
+	attr.dgid = gid_of(&b, (unsigned)_i);
+	ok(frl_ah_create(a.pd, &attr, &ah));
+	one_link_each();
+	into = sge_of(&b, 0, FRL_GRH_SIZE + 100);
+	recv.sge = &into;
+	ck_assert_int_eq(frl_post_recv(to, &recv, 1, NULL), 1);
+	sge = sge_of(&a, 0, 100);
+	wr = send_wr(7, FRL_WR_SEND, &sge);
+	wr.ah = ah;
+	wr.remote_qpn = frl_qp_num(to);
+	wr.remote_qkey = QKEY;
+	post_on(from, &wr);
+	next_wc(&a, 7, FRL_WC_SUCCESS);
+	next_wc(&b, 9, FRL_WC_SUCCESS);
+	frl_ah_destroy(ah);
+	frl_qp_destroy(from);
+	frl_qp_destroy(to);
+}
+END_TEST
+
+/* ---- what the ends agree on */
+
+static const struct {
+	enum frl_icrc_mode a, b;
+	uint32_t both;
+} icrcs[] = {
+	{ FRL_ICRC_AUTO, FRL_ICRC_AUTO, FRL_CAP_NO_ICRC },
+	{ FRL_ICRC_ALWAYS, FRL_ICRC_AUTO, 0 },
+	{ FRL_ICRC_AUTO, FRL_ICRC_ALWAYS, 0 },
+};
+
+static void open_with_icrc(struct end *end, enum frl_icrc_mode icrc)
+{
+	struct frl_device_config config;
+
+	frl_device_config_init(&config);
+	config.path_mtu = 4096;
+	config.icrc = icrc;
+	make_end(end, false, &config);
+}
+
+static uint32_t capabilities_of(const struct end *end)
+{
+	struct frl_qp_attr attr;
+
+	frl_qp_query(end->qp, &attr);
+	return attr.capabilities;
+}
+
+/* By GID, also over a link that frl_qp_connect() has made. */
+START_LOOP_TEST(capabilities, 2 * ROWS(icrcs))
+{
+	struct frl_qp *first[2] = { NULL };
+	const uint32_t both = icrcs[_i / 2].both;
+
+	open_with_icrc(&a, icrcs[_i / 2].a);
+	open_with_icrc(&b, icrcs[_i / 2].b);
+	if (_i % 2) {
+		connect_both();
+		ck_assert_uint_eq(capabilities_of(&a), both);
+		first[0] = a.qp;
+		first[1] = b.qp;
+		a.qp = b.qp = NULL;
+	}
+	renew(&a, FRL_QPT_RC);
+	renew(&b, FRL_QPT_RC);
+	connect_by_gid(&a);
+	connect_by_gid(&b);
+	ok(a.rc);
+	ok(b.rc);
+	ck_assert_uint_eq(capabilities_of(&a), both);
+	ck_assert_uint_eq(capabilities_of(&b), both);
+	one_link_each();
+	send_one();
+	frl_qp_destroy(first[0]);
+	frl_qp_destroy(first[1]);
+}
+END_TEST
+
+/* Within a device there is no link. */
+START_LOOP_TEST(capabilities_in_a_device, 2)
+{
+	open_with_icrc(&a, _i ? FRL_ICRC_AUTO : FRL_ICRC_ALWAYS);
+	renew(&a, FRL_QPT_RC);
+	ok(to_rtr(&a, gid_of(&a, 1), frl_qp_num(a.qp), MTU));
+	ck_assert_uint_eq(capabilities_of(&a), _i ? FRL_CAP_NO_ICRC : 0);
+	ck_assert_uint_eq(links_of(&a), 0);
+}
+END_TEST
+
+START_TEST(path_mtu_of_the_other_end)
+{
+	open_end_with(&a, false, FRL_PROGRESS_INLINE, 4096, 0);
+	open_end_with(&b, false, FRL_PROGRESS_INLINE, MTU, 0);
+	renew(&a, FRL_QPT_RC);
+	refused(to_rtr(&a, gid_of(&b, 1), 5, 2 * MTU), -EINVAL, "other end");
+	ok(to_rtr(&a, gid_of(&b, 1), 5, MTU));
+}
+END_TEST
+
+/* ---- devices that are not there */
+
+START_TEST(nobody_has_the_address)
+{
+	struct frl_ah_attr attr = { .sgid_index = 1 };
+	struct frl_ah *ah;
+
+	open_both(FRL_QPT_RC);
+	attr.dgid = gid_of(&b, 1);
+	close_end(&b);
+	refused(to_rtr(&a, attr.dgid, 5, MTU), -EHOSTUNREACH, "no device has the address");
+	refused(frl_ah_create(a.pd, &attr, &ah), -EHOSTUNREACH, "no device has the address");
+	attr.dgid = (struct frl_ip){ { [10] = 0xff, 0xff, 10, 1, 1, 1 } };
+	refused(to_rtr(&a, attr.dgid, 5, MTU), -EHOSTUNREACH, "not an address of the local");
+	refused(frl_ah_create(a.pd, &attr, &ah), -EHOSTUNREACH, "not an address of the local");
+	ck_assert_uint_eq(links_of(&a), 0);
+}
+END_TEST
+
+static void wait_until_failed(struct end *end)
+{
+	uint64_t limit_ns = hang_limit_ns();
+	struct frl_qp_attr attr;
+
+	do {
+		frl_progress(end->device);
+		frl_qp_query(end->qp, &attr);
+	} while (attr.state != FRL_QPS_ERR && may_wait(limit_ns));
+	ck_assert_int_eq(attr.state, FRL_QPS_ERR);
+}
+
+/* Another device at the same address. a has noticed the end of the first one, or the new one comes
+ * before that. */
+START_LOOP_TEST(peer_comes_again, 2)
+{
+	struct frl_ip address, again;
+
+	atomic_store(&chosen_start, 1 + (unsigned)getpid() % 60000);
+	open_both(FRL_QPT_RC);
+	connect_by_gid(&a);
+	ok(a.rc);
+	address = gid_of(&b, 1);
+	close_end(&b);
+	if (_i == 0)
+		wait_until_failed(&a);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	atomic_store(&chosen_start, 0);
+	/* Another process may have taken the address of b in the meantime. */
+	again = gid_of(&b, 1);
+	if (!ip_equal(&again, &address))
+		return;
+	renew(&a, FRL_QPT_RC);
+	renew(&b, FRL_QPT_RC);
+	if (_i) {
+		connect_by_gid(&b);
+		ok(b.rc);
+	}
+	connect_by_gid(&a);
+	ok(a.rc);
+	if (!_i) {
+		connect_by_gid(&b);
+		ok(b.rc);
+	}
+	send_one();
+}
+END_TEST
+
+/* ---- other processes */
+
+struct report {
+	struct frl_ip ip;
+	int rc;
+};
+
+static pid_t start_child(void)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	return pid;
+}
+
+static void child_is_well(pid_t pid)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(status == 0, "the child ended with status %#x", (unsigned)status);
+}
+
+/* As another user: opens a device, and asks a's device. It lives until the pipe is closed. */
+static void live_as_other_user(struct frl_ip to, int report_fd, int keep_fd)
+{
+	struct report report = { .rc = 0 };
+	char byte;
+
+	ck_assert_int_eq(setresuid(NOBODY, NOBODY, NOBODY), 0);
+	open_end(&b, false, FRL_PROGRESS_INLINE);
+	renew(&b, FRL_QPT_RC);
+	report.ip = gid_of(&b, 1);
+	report.rc = to_rtr(&b, to, 5, MTU);
+	ck_assert_int_eq(write(report_fd, &report, sizeof(report)), sizeof(report));
+	(void)!read(keep_fd, &byte, 1);
+	_exit(0);
+}
+
+START_TEST_IF(other_user, geteuid() == 0)
+{
+	struct report report;
+	int to[2], from[2];
+	pid_t pid;
+
+	open_end(&a, false, FRL_PROGRESS_INLINE);
+	renew(&a, FRL_QPT_RC);
+	ck_assert(!pipe(to) && !pipe(from));
+	pid = start_child();
+	if (pid == 0) {
+		close(to[1]);
+		live_as_other_user(gid_of(&a, 1), from[1], to[0]);
+	}
+	ck_assert_int_eq(read(from[0], &report, sizeof(report)), sizeof(report));
+	ck_assert_int_eq(report.rc, -EACCES);
+	refused(to_rtr(&a, report.ip, 5, MTU), -EACCES, "another user");
+	ck_assert_uint_eq(links_of(&a), 0);
+	close(to[1]);
+	child_is_well(pid);
+}
+END_TEST
+
+/* The parent's device serves its child. The child cannot ask in the name of its parent's device,
+ * and closes its copy. */
+START_LOOP_TEST(forked, 2)
+{
+	struct frl_ip to;
+	pid_t pid;
+	int rc;
+
+	open_both(FRL_QPT_RC);
+	to = gid_of(&a, 1);
+	if (_i)
+		connect_by_gid(&a);
+	pid = start_child();
+	if (pid == 0) {
+		renew(&a, FRL_QPT_RC);
+		rc = to_rtr(&a, (struct frl_ip){ { [10] = 0xff, 0xff, 169, 254, 1, 1 } }, 5, MTU);
+		refused(rc, -EHOSTUNREACH, "fork()");
+		close_end(&a);
+		close_end(&b);
+		open_end(&b, false, FRL_PROGRESS_INLINE);
+		renew(&b, FRL_QPT_RC);
+		ok(to_rtr(&b, to, 5, MTU));
+		close_end(&b);
+		_exit(0);
+	}
+	child_is_well(pid);
+	if (!_i)
+		connect_by_gid(&a);
+	ok(a.rc);
+	connect_by_gid(&b);
+	ok(b.rc);
+	send_one();
+}
+END_TEST
+
+/* Until the only link is down. */
+static void wait_until_down(const struct end *end)
+{
+	struct frl_device *device = end->device;
+	uint16_t link = soft_device(device)->links[0].link;
+	uint64_t limit_ns = hang_limit_ns();
+	int rc;
+
+	do {
+		device_enter(device);
+		rc = soft_link_state(device, link);
+		device_leave(device);
+	} while (!rc && may_wait(limit_ns));
+	ck_assert_int_eq(rc, -ECONNRESET);
+}
+
+static int count_files(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int n = 0;
+
+	ck_assert_ptr_nonnull(folder);
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n;
+}
+
+/* The thread of the links keeps two descriptors. */
+START_TEST(no_descriptor_is_left)
+{
+	struct frl_ip gone;
+	int before = 0;
+
+	for (int i = 0; i < 3; i++) {
+		open_both(FRL_QPT_RC);
+		connect_by_gid(&a);
+		ok(a.rc);
+		connect_by_gid(&b);
+		ok(b.rc);
+		gone = gid_of(&a, 1);
+		close_end(&a);
+		renew(&b, FRL_QPT_RC);
+		wait_until_down(&b);
+		refused(to_rtr(&b, gone, 5, MTU), -EHOSTUNREACH, "no device has");
+		close_end(&b);
+		if (i == 0)
+			before = count_files();
+	}
+	ck_assert_int_eq(count_files(), before);
+}
+END_TEST
+
+TEST_MAIN(api_introduce)
+{
+	if (test_port()) {
+		say_skipped("all_fn", 0, "only the local fabric has introductions");
+		return 0;
+	}
+	return run_suite_forked(all_tests(NULL, close_ends));
+}

@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Introductions on the local fabric, both ends in one process and a step at a time: other programs
+ * that connect to a device, programs that answer in the name of one, and processes that stop.
+ */
+#include "drivers/local/introduction.h"
+
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/base/error.h"
+#include "lib/base/net/addr.h"
+#include "lib/base/process/rights.h"
+#include "tests/fixtures/program.h"
+#include "tests/fixtures/slow_file.h"
+
+enum {
+	NOBODY = 65534,
+	LINK = 5,
+	SECOND_NS = 1000 * 1000 * 1000,
+};
+
+/* A device, as its introductions see it. */
+struct side {
+	struct local_port port;
+	struct introductions *introductions;
+	struct port_identity own;
+	int accepts; /* returned for other devices */
+	unsigned n_accepted, n_answered;
+	struct port_identity peer; /* the last one */
+	int err;                   /* of the last answer */
+};
+
+static struct side asker, other;
+static struct fabric_pass pass;
+static uint64_t now_ns;
+
+static int accept_peer(void *arg, const struct port_identity *peer)
+{
+	struct side *side = arg;
+
+	side->n_accepted++;
+	side->peer = *peer;
+	return side->accepts;
+}
+
+static void take_answer(
+	void *arg, const struct frl_ip *ip, const struct port_identity *peer, int err)
+{
+	struct side *side = arg;
+
+	side->n_answered++;
+	side->err = err;
+	ck_assert(ip_equal(ip, &other.own.ip));
+	ck_assert((err == 0) == (peer != NULL));
+	if (peer)
+		side->peer = *peer;
+}
+
+/* An address of this process, as far as processes can choose them. */
+static struct port_identity identity_of(uint8_t n)
+{
+	uint16_t host = (uint16_t)(256 + ((unsigned)getpid() * 8 + n) % 60000);
+	struct port_identity identity = {
+		.ip = { { [10] = 0xff, 0xff, 169, 254, (uint8_t)(host >> 8), (uint8_t)host } },
+	};
+
+	local_mac(&identity.ip, identity.mac);
+	memset(identity.nonce, n, sizeof(identity.nonce));
+	return identity;
+}
+
+static void open_side(struct side *side, uint8_t n)
+{
+	struct port_introductions config = {
+		.accept = accept_peer,
+		.answered = take_answer,
+		.arg = side,
+	};
+
+	memset(side, 0, sizeof(*side));
+	side->accepts = LINK;
+	TAILQ_INIT(&side->port.all_links);
+	do {
+		side->own = identity_of(n);
+		config.listener = local_listen(&side->own.ip);
+		n += 2;
+	} while (config.listener == -EADDRINUSE);
+	ck_assert_int_ge(config.listener, 0);
+	config.own = side->own;
+	side->introductions = introductions_new(&side->port, &config);
+	ck_assert_ptr_nonnull(side->introductions);
+}
+
+static void setup(void)
+{
+	now_ns = SECOND_NS;
+	open_side(&asker, 1);
+	open_side(&other, 2);
+}
+
+static void close_side(struct side *side)
+{
+	if (side->introductions)
+		introductions_free(side->introductions);
+	side->introductions = NULL;
+}
+
+static void teardown(void)
+{
+	close_side(&asker);
+	close_side(&other);
+}
+
+/* One step, and what the link thread does after it. */
+static void step(struct side *side)
+{
+	pass = (struct fabric_pass){ .now_ns = now_ns, .wake_ns = UINT64_MAX };
+	introductions_advance(side->introductions, &pass);
+	if (!pass.publish)
+		return;
+	introductions_deliver(side->introductions);
+	pass = (struct fabric_pass){ .now_ns = now_ns, .wake_ns = UINT64_MAX };
+	introductions_advance(side->introductions, &pass);
+}
+
+static void ask(void)
+{
+	ck_assert_msg(introductions_start(asker.introductions, &other.own.ip, now_ns) == 0, "%s",
+		frl_last_error());
+}
+
+static bool is_idle(const struct side *side)
+{
+	return TAILQ_EMPTY(&side->introductions->all) && side->introductions->n_others == 0 &&
+		side->introductions->clients.n_pending == 0;
+}
+
+static bool is_peer(const struct side *side, const struct side *peer)
+{
+	return ip_equal(&side->peer.ip, &peer->own.ip) &&
+		mac_equal(side->peer.mac, peer->own.mac) &&
+		memcmp(side->peer.nonce, peer->own.nonce, PORT_NONCE_SIZE) == 0;
+}
+
+START_TEST(both_know_each_other)
+{
+	ask();
+	step(&other);
+	ck_assert_uint_eq(other.n_accepted, 1);
+	ck_assert(is_peer(&other, &asker));
+	ck_assert(!is_idle(&other));
+	step(&asker);
+	ck_assert_uint_eq(asker.n_answered, 1);
+	ck_assert_int_eq(asker.err, 0);
+	ck_assert(is_peer(&asker, &other));
+	ck_assert(is_idle(&asker));
+	step(&other);
+	ck_assert(is_idle(&other));
+}
+END_TEST
+
+/* The other end's client of the link retries at once when this end has opened its own. */
+START_TEST(link_is_hurried)
+{
+	struct fabric_link link = {
+		.number = LINK, .stage = FABRIC_CONNECTING, .retry_ns = UINT64_MAX
+	};
+
+	TAILQ_INSERT_TAIL(&other.port.all_links, &link, next);
+	ask();
+	step(&other);
+	ck_assert(!link.watch.is_ready);
+	step(&asker);
+	step(&other);
+	ck_assert(link.watch.is_ready);
+	ck_assert_uint_eq(link.retry_ns, 0);
+}
+END_TEST
+
+START_LOOP_TEST(refusals, 2)
+{
+	static const int errs[] = { -EAGAIN, -ENOSPC };
+
+	other.accepts = errs[_i];
+	ask();
+	step(&other);
+	step(&asker);
+	ck_assert_uint_eq(asker.n_answered, 1);
+	ck_assert_int_eq(asker.err, errs[_i]);
+	ck_assert(is_idle(&asker) && is_idle(&other));
+}
+END_TEST
+
+START_TEST(nobody_there)
+{
+	close_side(&other);
+	ck_assert_int_eq(
+		introductions_start(asker.introductions, &other.own.ip, now_ns), -EHOSTUNREACH);
+	ck_assert(strstr(frl_last_error(), "no device has the address"));
+	ck_assert(is_idle(&asker));
+}
+END_TEST
+
+/* ---- programs that connect to a device */
+
+static struct introduction_message question(void)
+{
+	struct introduction_message message = {
+		.magic = INTRODUCTION_MAGIC,
+		.version = INTRODUCTION_VERSION,
+		.from = asker.own.ip,
+		.to = other.own.ip,
+	};
+
+	memcpy(message.mac, asker.own.mac, sizeof(message.mac));
+	memcpy(message.nonce, asker.own.nonce, sizeof(message.nonce));
+	return message;
+}
+
+static int connect_to_other(void)
+{
+	char name[64];
+	int fd;
+
+	snprintf(name, sizeof(name), "ferrule-intro/%s", format_ip(&other.own.ip));
+	fd = handshake_connect(name);
+	ck_assert_int_ge(fd, 0);
+	return fd;
+}
+
+static void wrong_magic(struct introduction_message *message)
+{
+	message->magic++;
+}
+
+static void wrong_receiver(struct introduction_message *message)
+{
+	message->to.bytes[15]++;
+}
+
+static void wrong_sender(struct introduction_message *message)
+{
+	message->from.bytes[12] = 10;
+	message->mac[2] = 10;
+}
+
+static void receivers_own_address(struct introduction_message *message)
+{
+	message->from = message->to;
+	local_mac(&message->from, message->mac);
+}
+
+static void reserved_address(struct introduction_message *message)
+{
+	message->from.bytes[14] = 255;
+	local_mac(&message->from, message->mac);
+}
+
+static void wrong_mac(struct introduction_message *message)
+{
+	message->mac[0] = 0;
+}
+
+static void receivers_nonce(struct introduction_message *message)
+{
+	memcpy(message->nonce, other.own.nonce, sizeof(message->nonce));
+}
+
+static void (*const damages[])(struct introduction_message *) = { wrong_magic, wrong_receiver,
+	wrong_sender, receivers_own_address, reserved_address, wrong_mac, receivers_nonce };
+
+static void is_refused(int fd)
+{
+	char byte;
+
+	step(&other);
+	ck_assert_uint_eq(other.n_accepted, 0);
+	ck_assert(is_idle(&other));
+	ck_assert_int_le(recv(fd, &byte, 1, 0), 0);
+	close(fd);
+}
+
+START_LOOP_TEST(bad_questions, ROWS(damages))
+{
+	struct introduction_message message = question();
+	int fd = connect_to_other();
+
+	damages[_i](&message);
+	ck_assert_int_eq(handshake_send(fd, &message, sizeof(message)), 0);
+	is_refused(fd);
+}
+END_TEST
+
+START_LOOP_TEST(questions_of_wrong_length, 3)
+{
+	struct introduction_message messages[2] = { question(), question() };
+	const size_t lengths[] = { 1, sizeof(messages[0]) - 1, sizeof(messages[0]) + 1 };
+	int fd = connect_to_other();
+
+	ck_assert_int_eq(handshake_send(fd, messages, lengths[_i]), 0);
+	is_refused(fd);
+}
+END_TEST
+
+/* It learns the version, and nothing is opened for it. */
+START_TEST(question_of_another_version)
+{
+	struct introduction_message message = question(), answer;
+	int fd = connect_to_other();
+
+	message.version++;
+	ck_assert_int_eq(handshake_send(fd, &message, sizeof(message)), 0);
+	step(&other);
+	ck_assert_uint_eq(other.n_accepted, 0);
+	ck_assert_int_eq(handshake_receive(fd, &answer, sizeof(answer)), 0);
+	ck_assert_uint_eq(answer.version, INTRODUCTION_VERSION);
+	ck_assert_int_eq(answer.status, -EPROTONOSUPPORT);
+	ck_assert(is_idle(&other));
+	close(fd);
+}
+END_TEST
+
+/* Silent ones, and ones that leave: they keep nobody out, and have a second. */
+START_TEST(silent_clients)
+{
+	int fds[3 * FABRIC_PENDING_CLIENTS];
+
+	for (int i = 0; i < ROWS(fds); i++) {
+		fds[i] = connect_to_other();
+		if (i % 3 == 0)
+			close(fds[i]);
+	}
+	ask();
+	for (int i = 0; i < 4; i++)
+		step(&other);
+	ck_assert_uint_eq(other.n_accepted, 1);
+	step(&asker);
+	ck_assert_int_eq(asker.err, 0);
+	ck_assert_uint_le(other.introductions->clients.n_pending, FABRIC_PENDING_CLIENTS);
+	now_ns += SECOND_NS;
+	step(&other);
+	ck_assert(is_idle(&other));
+	for (int i = 0; i < ROWS(fds); i++)
+		if (i % 3)
+			close(fds[i]);
+}
+END_TEST
+
+/* A client that is introduced and does not go: it has a second, too, and many have no room. */
+START_TEST(clients_that_stay)
+{
+	struct introduction_message message = question();
+	int fds[INTRODUCTIONS_MOST + 10];
+
+	for (int i = 0; i < ROWS(fds); i++) {
+		fds[i] = connect_to_other();
+		ck_assert_int_eq(handshake_send(fds[i], &message, sizeof(message)), 0);
+		step(&other);
+	}
+	ck_assert_uint_eq(other.introductions->n_others, INTRODUCTIONS_MOST);
+	ck_assert_uint_eq(other.n_accepted, INTRODUCTIONS_MOST);
+	ck_assert_uint_eq(pass.wake_ns, now_ns + SECOND_NS);
+	now_ns += SECOND_NS;
+	step(&other);
+	ck_assert(is_idle(&other));
+	for (int i = 0; i < ROWS(fds); i++)
+		close(fds[i]);
+}
+END_TEST
+
+/* A file that takes a day to close, with the question: as on a kernel that lets everybody send
+ * files, and one that does not. */
+START_LOOP_TEST(slow_file_of_a_client, 2)
+{
+	struct introduction_message message = question();
+	int reader, slow = slow_file(&reader), fd;
+
+	ck_assert_int_ge(slow, 0);
+	if (_i)
+		rights_allow(other.introductions->clients.listen_fd, true);
+	fd = connect_to_other();
+	if (slow_file_send(fd, &message, sizeof(message), slow, 1, 0) >= 0)
+		close(slow);
+	step(&other);
+	ask();
+	step(&other);
+	step(&asker);
+	ck_assert_int_eq(asker.err, 0);
+	close(fd);
+}
+END_TEST
+
+static void send_as_other_user(void)
+{
+	struct introduction_message message = question();
+	struct pollfd state = { .events = POLLRDHUP };
+
+	if (setresuid(NOBODY, NOBODY, NOBODY))
+		_exit(1);
+	for (int i = 0; i < 2 * FABRIC_PENDING_CLIENTS; i++)
+		state.fd = connect_to_other();
+	(void)handshake_send(state.fd, &message, sizeof(message));
+	poll(&state, 1, -1);
+	_exit(0);
+}
+
+/* Another user's clients are dropped unread, and need no place. The asking end does not even send
+ * its nonce. */
+START_TEST_IF(other_user, geteuid() == 0)
+{
+	int status, fd;
+	pid_t pid;
+
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0)
+		send_as_other_user();
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		step(&other);
+		ck_assert_uint_eq(other.introductions->clients.n_pending, 0);
+	}
+	ck_assert_int_eq(status, 0);
+	ck_assert_uint_eq(other.n_accepted, 0);
+	ck_assert_int_eq(seteuid(NOBODY), 0);
+	ck_assert_int_eq(introductions_start(asker.introductions, &other.own.ip, now_ns), -EACCES);
+	ck_assert_int_eq(seteuid(0), 0);
+	ck_assert(strstr(frl_last_error(), "another user"));
+	ck_assert(is_idle(&asker));
+	fd = handshake_accept(other.introductions->clients.listen_fd);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(handshake_receive(fd, &status, sizeof(status)), -EPIPE);
+	close(fd);
+}
+END_TEST
+
+/* ---- programs that answer in the name of a device */
+
+static int accept_as_other(void)
+{
+	struct introduction_message message;
+	int fd = handshake_accept(other.introductions->clients.listen_fd);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(handshake_receive(fd, &message, sizeof(message)), 0);
+	return fd;
+}
+
+static struct introduction_message answer(void)
+{
+	struct introduction_message message = {
+		.magic = INTRODUCTION_MAGIC,
+		.version = INTRODUCTION_VERSION,
+		.from = other.own.ip,
+		.to = asker.own.ip,
+	};
+
+	memcpy(message.mac, other.own.mac, sizeof(message.mac));
+	memcpy(message.nonce, other.own.nonce, sizeof(message.nonce));
+	return message;
+}
+
+static void askers_nonce(struct introduction_message *message)
+{
+	memcpy(message->nonce, asker.own.nonce, sizeof(message->nonce));
+}
+
+static void third_device(struct introduction_message *message)
+{
+	message->from.bytes[15] ^= 0x80;
+	local_mac(&message->from, message->mac);
+}
+
+static void positive_status(struct introduction_message *message)
+{
+	message->status = 1;
+}
+
+static void other_version(struct introduction_message *message)
+{
+	message->version++;
+}
+
+static const struct {
+	void (*damage)(struct introduction_message *message);
+	int err;
+} bad_answers[] = {
+	{ wrong_magic, -EPROTO },
+	{ wrong_receiver, -EPROTO },
+	{ wrong_sender, -EPROTO },
+	{ wrong_mac, -EPROTO },
+	{ askers_nonce, -EPROTO },
+	{ third_device, -EPROTO },
+	{ positive_status, -EPROTO },
+	{ other_version, -EPROTONOSUPPORT },
+};
+
+START_LOOP_TEST(wrong_answers, ROWS(bad_answers))
+{
+	struct introduction_message message = answer();
+	int fd;
+
+	ask();
+	fd = accept_as_other();
+	bad_answers[_i].damage(&message);
+	ck_assert_int_eq(handshake_send(fd, &message, sizeof(message)), 0);
+	step(&asker);
+	ck_assert_uint_eq(asker.n_answered, 1);
+	ck_assert_int_eq(asker.err, bad_answers[_i].err);
+	ck_assert(is_idle(&asker));
+	close(fd);
+}
+END_TEST
+
+/* A short answer; none, because the other end has gone, or is stopped. */
+START_LOOP_TEST(no_answer, 3)
+{
+	int fd;
+
+	ask();
+	fd = accept_as_other();
+	step(&asker);
+	ck_assert_uint_eq(asker.n_answered, 0);
+	ck_assert_uint_eq(pass.wake_ns, now_ns + SECOND_NS);
+	if (_i == 0)
+		ck_assert_int_eq(handshake_send(fd, "no", 2), 0);
+	else if (_i == 1)
+		close(fd);
+	else
+		now_ns += SECOND_NS;
+	step(&asker);
+	ck_assert_uint_eq(asker.n_answered, 1);
+	ck_assert_int_eq(asker.err, _i == 0 ? -EPROTO : -EAGAIN);
+	ck_assert(is_idle(&asker));
+	if (_i != 1)
+		close(fd);
+}
+END_TEST
+
+TEST_MAIN(introduction)
+{
+	return run_suite_forked(all_tests(setup, teardown));
+}
