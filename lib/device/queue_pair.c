@@ -11,7 +11,10 @@
 #include "lib/base/settings.h"
 #include "lib/device/soft.h"
 
-enum { FEW_REQUESTS = 2 };
+enum {
+	FEW_REQUESTS = 2,
+	LEAST_TIMEOUT = 16, /* of finite retries on the local fabric: 268 ms */
+};
 
 static struct soft_device *device_of(const struct frl_qp *qp)
 {
@@ -33,7 +36,7 @@ static struct qp_config complete_config(const struct frl_qp *qp, const struct fr
 		.max_inline = config->max_inline,
 		.sq_sig_all = config->sq_sig_all,
 		.window = (uint32_t)settings_get()->window,
-		.unlimited_retry = device_of(qp)->port->caps.on_demand,
+		.unlimited_retry = device_of(qp)->port->caps.on_demand && !config->finite_retry,
 	};
 }
 
@@ -120,6 +123,10 @@ static int complete_attr(
 {
 	int rc = 0;
 
+	/* Processes wait for processors, which losses of a network do not. */
+	if ((*mask & FRL_QP_TIMEOUT) && !qp->unlimited_retry && attr->timeout &&
+		attr->timeout < LEAST_TIMEOUT)
+		attr->timeout = LEAST_TIMEOUT;
 	if (!(*mask & FRL_QP_AV))
 		return 0;
 	rc = fabric_find_route(device, &attr->ah);

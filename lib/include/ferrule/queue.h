@@ -159,7 +159,17 @@ struct frl_qp_config {
 	 */
 	uint32_t max_inline;
 	bool sq_sig_all; /* all send requests are signaled */
-	void *context;   /* the caller's pointer; frl_qp_context() returns it */
+	/*
+	 * Local fabric, RC: timeout and retry_cnt hold as on networks. A request to a queue pair
+	 * that does not exist, or is in RESET, INIT or ERR, ends with FRL_WC_RETRY_EXC_ERR. The
+	 * timeout is at least code 16 (268 ms), unless it is 0, as a peer may wait for a processor.
+	 * Without this option, requests are repeated while the peer's device lives, and those to a
+	 * queue pair that has ended fail at once. Set it at both ends: a queue pair with the option
+	 * does not report its end to one without. The end of the peer's process fails requests at
+	 * once in any case. Other devices ignore the option.
+	 */
+	bool finite_retry;
+	void *context; /* the caller's pointer; frl_qp_context() returns it */
 };
 
 /*
@@ -229,7 +239,7 @@ struct frl_qp_attr {
 	uint8_t min_rnr_timer;      /* 0 to 31, the AETH timer code */
 	uint8_t timeout;            /* 0 to 31: local ACK timeout 4.096 us * 2^timeout; 0: none */
 	uint8_t retry_cnt;          /* 0 to 7; the local fabric retries without limit while the peer
-			        * lives */
+			        * lives, except with finite_retry */
 	uint8_t rnr_retry;          /* 0 to 7; 7: without limit */
 	uint32_t capabilities;      /* enum frl_capability that both ends agreed on; see
 			        * frl_qp_modify() */

@@ -12,6 +12,8 @@
 #include "lib/device/soft.h"
 #include "tests/fixtures/api_fixture.h"
 #include "tests/fixtures/program.h"
+#include "tests/fixtures/stopped_clock.h"
+#include "tests/fixtures/wait_limits.h"
 
 enum {
 	MTU = 1024,
@@ -56,7 +58,7 @@ static unsigned links_of(const struct end *end)
 	return soft_device(end->device)->n_links;
 }
 
-static struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type)
+static struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type, bool finite_retry)
 {
 	const struct frl_qp_attr attr = {
 		.state = FRL_QPS_INIT, .port_num = 1, .access_flags = FRL_ACCESS_REMOTE_WRITE
@@ -67,6 +69,7 @@ static struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type)
 		.recv_cq = end->cq,
 		.max_send_wr = DEPTH,
 		.max_recv_wr = DEPTH,
+		.finite_retry = finite_retry,
 	};
 	struct frl_qp *qp;
 
@@ -76,10 +79,10 @@ static struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type)
 }
 
 /* Replaces the end's queue pair. */
-static void renew(struct end *end, enum frl_qp_type type)
+static void renew(struct end *end, enum frl_qp_type type, bool finite_retry)
 {
 	frl_qp_destroy(end->qp);
-	end->qp = add_qp_of(end, type);
+	end->qp = add_qp_of(end, type, finite_retry);
 }
 
 static int to_rtr(struct end *end, struct frl_ip dgid, uint32_t dest_qpn, uint32_t path_mtu)
@@ -126,12 +129,12 @@ static void *connect_by_gid(void *arg)
 	return NULL;
 }
 
-static void open_both(enum frl_qp_type type)
+static void open_both(enum frl_qp_type type, bool finite_retry)
 {
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
-	renew(&a, type);
-	renew(&b, type);
+	renew(&a, type, finite_retry);
+	renew(&b, type, finite_retry);
 }
 
 /* One message from a to b. */
@@ -167,7 +170,7 @@ static const struct {
 
 START_LOOP_TEST(one_after_the_other, ROWS(ways))
 {
-	open_both(ways[_i].type);
+	open_both(ways[_i].type, false);
 	ok(to_rtr(&a, gid_of(&b, ways[_i].gid), frl_qp_num(b.qp), MTU));
 	one_link_each();
 	to_rts(&a, 16);
@@ -183,7 +186,7 @@ START_LOOP_TEST(both_at_once, 30)
 {
 	pthread_t thread;
 
-	open_both(FRL_QPT_RC);
+	open_both(FRL_QPT_RC, false);
 	ck_assert_int_eq(pthread_create(&thread, NULL, connect_by_gid, &b), 0);
 	connect_by_gid(&a);
 	pthread_join(thread, NULL);
@@ -203,7 +206,7 @@ START_LOOP_TEST(datagrams, 2)
 	struct frl_send_wr wr;
 	struct frl_ah *ah;
 
-	open_both(FRL_QPT_RC);
+	open_both(FRL_QPT_RC, false);
 	from = add_datagram_qp(&a, FRL_QPT_UD, QKEY);
 	to = add_datagram_qp(&b, FRL_QPT_UD, QKEY);
 	attr.dgid = gid_of(&b, (unsigned)_i);
@@ -270,8 +273,8 @@ START_LOOP_TEST(capabilities, 2 * ROWS(icrcs))
 		first[1] = b.qp;
 		a.qp = b.qp = NULL;
 	}
-	renew(&a, FRL_QPT_RC);
-	renew(&b, FRL_QPT_RC);
+	renew(&a, FRL_QPT_RC, false);
+	renew(&b, FRL_QPT_RC, false);
 	connect_by_gid(&a);
 	connect_by_gid(&b);
 	ok(a.rc);
@@ -289,7 +292,7 @@ END_TEST
 START_LOOP_TEST(capabilities_in_a_device, 2)
 {
 	open_with_icrc(&a, _i ? FRL_ICRC_AUTO : FRL_ICRC_ALWAYS);
-	renew(&a, FRL_QPT_RC);
+	renew(&a, FRL_QPT_RC, false);
 	ok(to_rtr(&a, gid_of(&a, 1), frl_qp_num(a.qp), MTU));
 	ck_assert_uint_eq(capabilities_of(&a), _i ? FRL_CAP_NO_ICRC : 0);
 	ck_assert_uint_eq(links_of(&a), 0);
@@ -300,7 +303,7 @@ START_TEST(path_mtu_of_the_other_end)
 {
 	open_end_with(&a, false, FRL_PROGRESS_INLINE, 4096, 0);
 	open_end_with(&b, false, FRL_PROGRESS_INLINE, MTU, 0);
-	renew(&a, FRL_QPT_RC);
+	renew(&a, FRL_QPT_RC, false);
 	refused(to_rtr(&a, gid_of(&b, 1), 5, 2 * MTU), -EINVAL, "other end");
 	ok(to_rtr(&a, gid_of(&b, 1), 5, MTU));
 }
@@ -313,7 +316,7 @@ START_TEST(nobody_has_the_address)
 	struct frl_ah_attr attr = { .sgid_index = 1 };
 	struct frl_ah *ah;
 
-	open_both(FRL_QPT_RC);
+	open_both(FRL_QPT_RC, false);
 	attr.dgid = gid_of(&b, 1);
 	close_end(&b);
 	refused(to_rtr(&a, attr.dgid, 5, MTU), -EHOSTUNREACH, "no device has the address");
@@ -344,7 +347,7 @@ START_LOOP_TEST(peer_comes_again, 2)
 	struct frl_ip address, again;
 
 	atomic_store(&chosen_start, 1 + (unsigned)getpid() % 60000);
-	open_both(FRL_QPT_RC);
+	open_both(FRL_QPT_RC, false);
 	connect_by_gid(&a);
 	ok(a.rc);
 	address = gid_of(&b, 1);
@@ -357,8 +360,8 @@ START_LOOP_TEST(peer_comes_again, 2)
 	again = gid_of(&b, 1);
 	if (!ip_equal(&again, &address))
 		return;
-	renew(&a, FRL_QPT_RC);
-	renew(&b, FRL_QPT_RC);
+	renew(&a, FRL_QPT_RC, false);
+	renew(&b, FRL_QPT_RC, false);
 	if (_i) {
 		connect_by_gid(&b);
 		ok(b.rc);
@@ -406,7 +409,7 @@ static void live_as_other_user(struct frl_ip to, int report_fd, int keep_fd)
 
 	ck_assert_int_eq(setresuid(NOBODY, NOBODY, NOBODY), 0);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
-	renew(&b, FRL_QPT_RC);
+	renew(&b, FRL_QPT_RC, false);
 	report.ip = gid_of(&b, 1);
 	report.rc = to_rtr(&b, to, 5, MTU);
 	ck_assert_int_eq(write(report_fd, &report, sizeof(report)), sizeof(report));
@@ -421,7 +424,7 @@ START_TEST_IF(other_user, geteuid() == 0)
 	pid_t pid;
 
 	open_end(&a, false, FRL_PROGRESS_INLINE);
-	renew(&a, FRL_QPT_RC);
+	renew(&a, FRL_QPT_RC, false);
 	ck_assert(!pipe(to) && !pipe(from));
 	pid = start_child();
 	if (pid == 0) {
@@ -445,19 +448,19 @@ START_LOOP_TEST(forked, 2)
 	pid_t pid;
 	int rc;
 
-	open_both(FRL_QPT_RC);
+	open_both(FRL_QPT_RC, false);
 	to = gid_of(&a, 1);
 	if (_i)
 		connect_by_gid(&a);
 	pid = start_child();
 	if (pid == 0) {
-		renew(&a, FRL_QPT_RC);
+		renew(&a, FRL_QPT_RC, false);
 		rc = to_rtr(&a, (struct frl_ip){ { [10] = 0xff, 0xff, 169, 254, 1, 1 } }, 5, MTU);
 		refused(rc, -EHOSTUNREACH, "fork()");
 		close_end(&a);
 		close_end(&b);
 		open_end(&b, false, FRL_PROGRESS_INLINE);
-		renew(&b, FRL_QPT_RC);
+		renew(&b, FRL_QPT_RC, false);
 		ok(to_rtr(&b, to, 5, MTU));
 		close_end(&b);
 		_exit(0);
@@ -507,14 +510,14 @@ START_TEST(no_descriptor_is_left)
 	int before = 0;
 
 	for (int i = 0; i < 3; i++) {
-		open_both(FRL_QPT_RC);
+		open_both(FRL_QPT_RC, false);
 		connect_by_gid(&a);
 		ok(a.rc);
 		connect_by_gid(&b);
 		ok(b.rc);
 		gone = gid_of(&a, 1);
 		close_end(&a);
-		renew(&b, FRL_QPT_RC);
+		renew(&b, FRL_QPT_RC, false);
 		wait_until_down(&b);
 		refused(to_rtr(&b, gone, 5, MTU), -EHOSTUNREACH, "no device has");
 		close_end(&b);
@@ -522,6 +525,99 @@ START_TEST(no_descriptor_is_left)
 			before = count_files();
 	}
 	ck_assert_int_eq(count_files(), before);
+}
+END_TEST
+
+/* ---- finite retries */
+
+static uint8_t timeout_of(const struct end *end)
+{
+	struct frl_qp_attr attr;
+
+	frl_qp_query(end->qp, &attr);
+	return attr.timeout;
+}
+
+static const struct {
+	bool is_finite;
+	uint8_t asked, got;
+} timeouts[] = {
+	{ true, 1, 16 },
+	{ true, 16, 16 },
+	{ true, 20, 20 },
+	{ true, 0, 0 },
+	{ false, 1, 1 },
+};
+
+START_LOOP_TEST(timeout_of_finite_retries, ROWS(timeouts))
+{
+	open_both(FRL_QPT_RC, timeouts[_i].is_finite);
+	ok(to_rtr(&a, gid_of(&b, 1), 5, MTU));
+	to_rts(&a, timeouts[_i].asked);
+	ck_assert_uint_eq(timeout_of(&a), timeouts[_i].got);
+}
+END_TEST
+
+static void destroy_peer(void)
+{
+	frl_qp_destroy(b.qp);
+	b.qp = NULL;
+}
+
+static void fail_peer(void)
+{
+	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
+
+	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
+}
+
+static void reset_peer(void)
+{
+	const struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
+
+	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
+}
+
+static void no_change(void)
+{
+}
+
+/* The peer's queue pair is still in INIT, fails, is reset or destroyed: no answer comes, and the
+ * request fails when the timeout has passed, and not before. */
+START_LOOP_TEST(no_answer, 4)
+{
+	static void (*const ends[])(void) = { no_change, fail_peer, reset_peer, destroy_peer };
+	struct frl_sge sge;
+	struct frl_send_wr wr;
+	struct frl_wc wc;
+
+	open_both(FRL_QPT_RC, true);
+	if (_i)
+		connect_by_gid(&b);
+	connect_by_gid(&a);
+	ok(a.rc);
+	ends[_i]();
+	clock_stop();
+	sge = sge_of(&a, 0, 100);
+	wr = send_wr(7, FRL_WR_SEND, &sge);
+	post_send(&wr);
+	frl_progress(b.device);
+	clock_advance_ms(200);
+	ck_assert_int_eq(frl_poll_cq(a.cq, 1, &wc), 0);
+	clock_advance_ms(100);
+	clock_go_on();
+	expect(&a, 7, FRL_WC_RETRY_EXC_ERR);
+}
+END_TEST
+
+/* A dead peer fails requests at once, also without a timeout. */
+START_TEST(peer_ends_with_finite_retries)
+{
+	open_both(FRL_QPT_RC, true);
+	ok(to_rtr(&a, gid_of(&b, 1), frl_qp_num(b.qp), MTU));
+	to_rts(&a, 0);
+	close_end(&b);
+	wait_until_failed(&a);
 }
 END_TEST
 
