@@ -70,7 +70,7 @@ bool handshake_is_same_user(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-int handshake_connect(const char *name)
+int handshake_connect(const char *name, bool allow_rights)
 {
 	struct sockaddr_un address;
 	socklen_t len = address_of(name, &address);
@@ -79,6 +79,8 @@ int handshake_connect(const char *name)
 
 	if (fd < 0)
 		return fd;
+	if (!allow_rights)
+		rights_allow(fd, false);
 	if (connect(fd, (struct sockaddr *)&address, len)) {
 		err = -errno;
 		close(fd);

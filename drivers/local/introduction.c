@@ -118,7 +118,7 @@ static bool is_valid(
 	const struct port_identity *own = &introductions->config.own;
 	uint8_t mac[6];
 
-	if (message->magic != INTRODUCTION_MAGIC || !local_is_address(&message->from))
+	if (!local_is_address(&message->from))
 		return false;
 	local_mac(&message->from, mac);
 	return mac_equal(mac, message->mac) && ip_equal(&message->to, &own->ip) &&
@@ -189,7 +189,7 @@ int introductions_start(
 	int fd, err;
 
 	socket_name(ip, name);
-	fd = handshake_connect(name);
+	fd = handshake_connect(name, false);
 	if (fd == -EAGAIN)
 		return fd;
 	if (fd < 0)

@@ -114,7 +114,7 @@ static void connect_to_server(struct fabric_link *link, struct fabric_pass *pass
 	int fd;
 
 	socket_name(link, name);
-	fd = handshake_connect(name);
+	fd = handshake_connect(name, true);
 	if (fd < 0) {
 		/* The server is not there yet, and no event reports its start; or no descriptors
 		 * are left. */

@@ -120,7 +120,8 @@ int handshake_listen(const char *name);
 int handshake_accept(int listener);
 /* Returns true if the process at the other end has the same effective user as this one. */
 bool handshake_is_same_user(int fd);
-int handshake_connect(const char *name);
+/* `allow_rights`: the other end may send descriptors. */
+int handshake_connect(const char *name, bool allow_rights);
 int handshake_send(int fd, const void *message, size_t len);
 int handshake_receive(int fd, void *message, size_t len);
 bool handshake_is_closed(int fd);

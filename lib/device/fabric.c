@@ -134,7 +134,7 @@ static void remove_link(struct soft_device *device, unsigned index)
 	device->links[index] = device->links[--device->n_links];
 }
 
-static bool is_dead(const struct soft_device *device, const struct fabric_link *known)
+static bool is_dead(const struct soft_device *device, const struct soft_link *known)
 {
 	return device->port->ops->link_state(device->port, known->link) == PORT_LINK_DOWN;
 }
@@ -151,7 +151,7 @@ static void remove_dead_links(struct soft_device *device)
 	}
 }
 
-static struct fabric_link *find_by_nonce(
+static struct soft_link *find_by_nonce(
 	struct soft_device *device, const uint8_t peer_nonce[NONCE_SIZE])
 {
 	for (unsigned i = 0; i < device->n_links; i++)
@@ -161,10 +161,10 @@ static struct fabric_link *find_by_nonce(
 }
 
 int fabric_open_link(struct soft_device *device, const struct port_identity *peer,
-	uint64_t limit_ns, struct fabric_link **ret_link)
+	uint64_t limit_ns, struct soft_link **ret_link)
 {
 	struct port_link_request request = { .limit_ns = limit_ns };
-	struct fabric_link *known;
+	struct soft_link *known;
 	int link;
 
 	remove_dead_links(device);
@@ -182,7 +182,7 @@ int fabric_open_link(struct soft_device *device, const struct port_identity *pee
 	if (link < 0)
 		return link;
 	known = &device->links[device->n_links++];
-	*known = (struct fabric_link){ .peer_ip = peer->ip, .link = (uint16_t)link };
+	*known = (struct soft_link){ .peer_ip = peer->ip, .link = (uint16_t)link };
 	memcpy(known->peer_nonce, peer->nonce, NONCE_SIZE);
 	memcpy(known->peer_mac, peer->mac, sizeof(known->peer_mac));
 	engine_set_peer(&device->engine, (uint16_t)link, &peer->ip, peer->mac);
@@ -194,7 +194,7 @@ int soft_link_open(struct frl_device *base, const struct frl_ip *peer_ip, const 
 	const uint8_t peer_nonce[NONCE_SIZE])
 {
 	struct port_identity peer = { .ip = *peer_ip };
-	struct fabric_link *link;
+	struct soft_link *link;
 	int rc;
 
 	memcpy(peer.mac, peer_mac, sizeof(peer.mac));
@@ -233,7 +233,7 @@ void soft_link_release(struct frl_device *base, uint16_t link, bool failed)
 	struct soft_device *device = soft_device(base);
 
 	for (unsigned i = 0; i < device->n_links; i++) {
-		struct fabric_link *known = &device->links[i];
+		struct soft_link *known = &device->links[i];
 
 		if (known->link != link)
 			continue;
@@ -246,11 +246,10 @@ void soft_link_release(struct frl_device *base, uint16_t link, bool failed)
 }
 
 /* Returns a link to the device with the address that is up, or NULL. */
-static const struct fabric_link *find_link(
-	const struct soft_device *device, const struct frl_ip *ip)
+static const struct soft_link *find_link(const struct soft_device *device, const struct frl_ip *ip)
 {
 	for (unsigned i = 0; i < device->n_links; i++) {
-		const struct fabric_link *known = &device->links[i];
+		const struct soft_link *known = &device->links[i];
 
 		if (ip_equal(ip, &known->peer_ip) && !known->is_replaced &&
 			is_up(device, known->link))
@@ -274,7 +273,7 @@ static struct frl_ip main_address(const struct frl_ip *gid)
 int fabric_find_route(struct soft_device *device, struct frl_ah_attr *attr)
 {
 	static const uint8_t no_mac[6];
-	const struct fabric_link *known;
+	const struct soft_link *known;
 	struct frl_ip ip;
 
 	/* Its own addresses need no link. The caller may choose the link, and chooses that of a

@@ -136,7 +136,7 @@ int fabric_introduce(struct soft_device *device, const struct frl_ip *ip)
  */
 static int open_link(struct soft_device *device, const struct port_identity *peer)
 {
-	struct fabric_link *link;
+	struct soft_link *link;
 	int rc = fabric_open_link(device, peer, (uint64_t)LIMIT_MS * NS_PER_MS, &link);
 
 	if (rc)

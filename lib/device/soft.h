@@ -32,7 +32,7 @@ enum {
 };
 
 /* A link of the local fabric to another device. */
-struct fabric_link {
+struct soft_link {
 	uint8_t peer_nonce[NONCE_SIZE];
 	struct frl_ip peer_ip;
 	uint8_t peer_mac[6];
@@ -60,7 +60,7 @@ struct soft_device {
 	/* Local fabric: the socket that holds the address, the one that the port will listen on,
 	 * the links to other devices, and addresses to which links are being made (introduce.c). */
 	int claim_fd, listen_fd;
-	struct fabric_link links[PORT_MAX_LINKS];
+	struct soft_link links[PORT_MAX_LINKS];
 	unsigned n_links;
 	struct list searches;
 
@@ -281,7 +281,7 @@ int fabric_find_capabilities(
 /* Opens a link unless there is one, for `limit_ns` as in struct port_link_request. Errors as for
  * soft_link_open(). Guard held. */
 int fabric_open_link(struct soft_device *device, const struct port_identity *peer,
-	uint64_t limit_ns, struct fabric_link **ret_link);
+	uint64_t limit_ns, struct soft_link **ret_link);
 /* Claims an address of 169.254.0.0/16: binds sockets to names that the kernel keeps unique and
  * releases when the process ends. -EADDRINUSE, or another errno. */
 int fabric_claim_address(struct soft_device *device, struct frl_ip *ret_ip, uint8_t ret_mac[6]);

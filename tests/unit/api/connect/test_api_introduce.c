@@ -4,27 +4,21 @@
  * a queue pair number. The peer's application makes no call, except where a case says so.
  */
 #include <dirent.h>
+#include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "drivers/local/introduction.h"
+#include "lib/base/net/ip.h"
+#include "lib/base/process/closer.h"
 #include "lib/base/random.h"
 #include "lib/device/soft.h"
-#include "tests/fixtures/api_fixture.h"
 #include "tests/fixtures/program.h"
-#include "tests/fixtures/stopped_clock.h"
-#include "tests/fixtures/wait_limits.h"
+#include "tests/unit/api/connect/gid_fixture.h"
 
 enum {
-	MTU = 1024,
-	PSN_A = 0x123456,
-	PSN_B = 0xfffffe,
-	INIT = FRL_QP_STATE | FRL_QP_PKEY_INDEX | FRL_QP_PORT | FRL_QP_ACCESS_FLAGS,
-	UC_RTR = FRL_QP_STATE | FRL_QP_AV | FRL_QP_PATH_MTU | FRL_QP_DEST_QPN | FRL_QP_RQ_PSN,
-	RC_RTR = UC_RTR | FRL_QP_MAX_DEST_RD_ATOMIC | FRL_QP_MIN_RNR_TIMER,
-	UC_RTS = FRL_QP_STATE | FRL_QP_SQ_PSN,
-	RC_RTS = UC_RTS | FRL_QP_TIMEOUT | FRL_QP_RETRY_CNT | FRL_QP_RNR_RETRY |
-		FRL_QP_MAX_QP_RD_ATOMIC,
 	QKEY = 77,
 	NOBODY = 65534,
 };
@@ -45,96 +39,9 @@ uint64_t __wrap_random_entropy(void)
 	return start + ADDRESSES * (uint64_t)(1 + atomic_fetch_add(&numbers, 1));
 }
 
-static struct frl_ip gid_of(const struct end *end, unsigned index)
-{
-	struct frl_gid gid;
-
-	ok(frl_query_gid(end->device, index, &gid));
-	return gid.ip;
-}
-
 static unsigned links_of(const struct end *end)
 {
 	return soft_device(end->device)->n_links;
-}
-
-static struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type, bool finite_retry)
-{
-	const struct frl_qp_attr attr = {
-		.state = FRL_QPS_INIT, .port_num = 1, .access_flags = FRL_ACCESS_REMOTE_WRITE
-	};
-	struct frl_qp_config config = {
-		.type = type,
-		.send_cq = end->cq,
-		.recv_cq = end->cq,
-		.max_send_wr = DEPTH,
-		.max_recv_wr = DEPTH,
-		.finite_retry = finite_retry,
-	};
-	struct frl_qp *qp;
-
-	ok(frl_qp_create(end->pd, &config, &qp));
-	ok(frl_qp_modify(qp, &attr, INIT));
-	return qp;
-}
-
-/* Replaces the end's queue pair. */
-static void renew(struct end *end, enum frl_qp_type type, bool finite_retry)
-{
-	frl_qp_destroy(end->qp);
-	end->qp = add_qp_of(end, type, finite_retry);
-}
-
-static int to_rtr(struct end *end, struct frl_ip dgid, uint32_t dest_qpn, uint32_t path_mtu)
-{
-	const struct frl_qp_attr attr = {
-		.state = FRL_QPS_RTR,
-		.ah.dgid = dgid,
-		.ah.sgid_index = ip_is_v4(&dgid),
-		.path_mtu = path_mtu,
-		.dest_qpn = dest_qpn,
-		.rq_psn = end == &a ? PSN_B : PSN_A,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 1,
-	};
-
-	return frl_qp_modify(end->qp, &attr, end->qp->type == FRL_QPT_RC ? RC_RTR : UC_RTR);
-}
-
-static void to_rts(struct end *end, uint8_t timeout)
-{
-	const struct frl_qp_attr attr = {
-		.state = FRL_QPS_RTS,
-		.sq_psn = end == &a ? PSN_A : PSN_B,
-		.timeout = timeout,
-		.rnr_retry = 7,
-		.max_rd_atomic = 1,
-	};
-
-	ok(frl_qp_modify(end->qp, &attr, end->qp->type == FRL_QPT_RC ? RC_RTS : UC_RTS));
-}
-
-static struct end *other(const struct end *end)
-{
-	return end == &a ? &b : &a;
-}
-
-static void *connect_by_gid(void *arg)
-{
-	struct end *end = arg;
-
-	end->rc = to_rtr(end, gid_of(other(end), 1), frl_qp_num(other(end)->qp), MTU);
-	if (!end->rc)
-		to_rts(end, 16);
-	return NULL;
-}
-
-static void open_both(enum frl_qp_type type, bool finite_retry)
-{
-	open_end(&a, false, FRL_PROGRESS_INLINE);
-	open_end(&b, false, FRL_PROGRESS_INLINE);
-	renew(&a, type, finite_retry);
-	renew(&b, type, finite_retry);
 }
 
 /* One message from a to b. */
@@ -328,18 +235,6 @@ START_TEST(nobody_has_the_address)
 }
 END_TEST
 
-static void wait_until_failed(struct end *end)
-{
-	uint64_t limit_ns = hang_limit_ns();
-	struct frl_qp_attr attr;
-
-	do {
-		frl_progress(end->device);
-		frl_qp_query(end->qp, &attr);
-	} while (attr.state != FRL_QPS_ERR && may_wait(limit_ns));
-	ck_assert_int_eq(attr.state, FRL_QPS_ERR);
-}
-
 /* Another device at the same address. a has noticed the end of the first one, or the new one comes
  * before that. */
 START_LOOP_TEST(peer_comes_again, 2)
@@ -372,6 +267,65 @@ START_LOOP_TEST(peer_comes_again, 2)
 		connect_by_gid(&b);
 		ok(b.rc);
 	}
+	send_one();
+}
+END_TEST
+
+static bool is_replaced(const struct end *end, const struct end *peer)
+{
+	const struct soft_device *device = soft_device(end->device);
+	bool replaced = false, found = false;
+
+	device_enter(end->device);
+	for (unsigned i = 0; i < device->n_links; i++) {
+		if (memcmp(device->links[i].peer_nonce, peer->device->nonce, NONCE_SIZE) != 0)
+			continue;
+		found = true;
+		replaced = device->links[i].is_replaced;
+	}
+	device_leave(end->device);
+	ck_assert(found);
+	return replaced;
+}
+
+/* Asks a in the name of b, with another nonce. */
+static void ask_as_b(void)
+{
+	struct introduction_message message = {
+		.magic = INTRODUCTION_MAGIC,
+		.version = INTRODUCTION_VERSION,
+		.from = gid_of(&b, 1),
+		.to = gid_of(&a, 1),
+	};
+	struct pollfd state = { .events = POLLIN };
+	char name[64];
+
+	local_mac(&message.from, message.mac);
+	snprintf(name, sizeof(name), "ferrule-intro/%s", format_ip(&message.to));
+	state.fd = handshake_connect(name, false);
+	ck_assert_int_ge(state.fd, 0);
+	ck_assert_int_eq(handshake_send(state.fd, &message, sizeof(message)), 0);
+	ck_assert_int_eq(poll(&state, 1, HANG_MS), 1);
+	ck_assert_int_eq(handshake_receive(state.fd, &message, sizeof(message)), 0);
+	ck_assert_int_eq(message.status, 0);
+	close(state.fd);
+}
+
+/* Only the newest device at an address counts; a path to it asks the device that is there. */
+START_TEST(two_devices_at_an_address)
+{
+	open_both(FRL_QPT_RC, false);
+	connect_by_gid(&a);
+	ok(a.rc);
+	ck_assert(!is_replaced(&a, &b));
+	ask_as_b();
+	ck_assert(is_replaced(&a, &b));
+	renew(&a, FRL_QPT_RC, false);
+	connect_by_gid(&a);
+	ok(a.rc);
+	ck_assert(!is_replaced(&a, &b));
+	connect_by_gid(&b);
+	ok(b.rc);
 	send_one();
 }
 END_TEST
@@ -440,13 +394,11 @@ START_TEST_IF(other_user, geteuid() == 0)
 }
 END_TEST
 
-/* The parent's device serves its child. The child cannot ask in the name of its parent's device,
- * and closes its copy. */
+/* The parent's device serves its child, and others after that. */
 START_LOOP_TEST(forked, 2)
 {
 	struct frl_ip to;
 	pid_t pid;
-	int rc;
 
 	open_both(FRL_QPT_RC, false);
 	to = gid_of(&a, 1);
@@ -454,11 +406,6 @@ START_LOOP_TEST(forked, 2)
 		connect_by_gid(&a);
 	pid = start_child();
 	if (pid == 0) {
-		renew(&a, FRL_QPT_RC, false);
-		rc = to_rtr(&a, (struct frl_ip){ { [10] = 0xff, 0xff, 169, 254, 1, 1 } }, 5, MTU);
-		refused(rc, -EHOSTUNREACH, "fork()");
-		close_end(&a);
-		close_end(&b);
 		open_end(&b, false, FRL_PROGRESS_INLINE);
 		renew(&b, FRL_QPT_RC, false);
 		ok(to_rtr(&b, to, 5, MTU));
@@ -491,11 +438,16 @@ static void wait_until_down(const struct end *end)
 	ck_assert_int_eq(rc, -ECONNRESET);
 }
 
+/* Sockets may be closed by another thread. */
 static int count_files(void)
 {
-	DIR *folder = opendir("/proc/self/fd");
+	uint64_t limit_ns = hang_limit_ns();
+	DIR *folder;
 	int n = 0;
 
+	while (closer_pending() && may_wait(limit_ns))
+		sched_yield();
+	folder = opendir("/proc/self/fd");
 	ck_assert_ptr_nonnull(folder);
 	while (readdir(folder))
 		n++;
@@ -525,99 +477,6 @@ START_TEST(no_descriptor_is_left)
 			before = count_files();
 	}
 	ck_assert_int_eq(count_files(), before);
-}
-END_TEST
-
-/* ---- finite retries */
-
-static uint8_t timeout_of(const struct end *end)
-{
-	struct frl_qp_attr attr;
-
-	frl_qp_query(end->qp, &attr);
-	return attr.timeout;
-}
-
-static const struct {
-	bool is_finite;
-	uint8_t asked, got;
-} timeouts[] = {
-	{ true, 1, 16 },
-	{ true, 16, 16 },
-	{ true, 20, 20 },
-	{ true, 0, 0 },
-	{ false, 1, 1 },
-};
-
-START_LOOP_TEST(timeout_of_finite_retries, ROWS(timeouts))
-{
-	open_both(FRL_QPT_RC, timeouts[_i].is_finite);
-	ok(to_rtr(&a, gid_of(&b, 1), 5, MTU));
-	to_rts(&a, timeouts[_i].asked);
-	ck_assert_uint_eq(timeout_of(&a), timeouts[_i].got);
-}
-END_TEST
-
-static void destroy_peer(void)
-{
-	frl_qp_destroy(b.qp);
-	b.qp = NULL;
-}
-
-static void fail_peer(void)
-{
-	const struct frl_qp_attr attr = { .state = FRL_QPS_ERR };
-
-	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
-}
-
-static void reset_peer(void)
-{
-	const struct frl_qp_attr attr = { .state = FRL_QPS_RESET };
-
-	ok(frl_qp_modify(b.qp, &attr, FRL_QP_STATE));
-}
-
-static void no_change(void)
-{
-}
-
-/* The peer's queue pair is still in INIT, fails, is reset or destroyed: no answer comes, and the
- * request fails when the timeout has passed, and not before. */
-START_LOOP_TEST(no_answer, 4)
-{
-	static void (*const ends[])(void) = { no_change, fail_peer, reset_peer, destroy_peer };
-	struct frl_sge sge;
-	struct frl_send_wr wr;
-	struct frl_wc wc;
-
-	open_both(FRL_QPT_RC, true);
-	if (_i)
-		connect_by_gid(&b);
-	connect_by_gid(&a);
-	ok(a.rc);
-	ends[_i]();
-	clock_stop();
-	sge = sge_of(&a, 0, 100);
-	wr = send_wr(7, FRL_WR_SEND, &sge);
-	post_send(&wr);
-	frl_progress(b.device);
-	clock_advance_ms(200);
-	ck_assert_int_eq(frl_poll_cq(a.cq, 1, &wc), 0);
-	clock_advance_ms(100);
-	clock_go_on();
-	expect(&a, 7, FRL_WC_RETRY_EXC_ERR);
-}
-END_TEST
-
-/* A dead peer fails requests at once, also without a timeout. */
-START_TEST(peer_ends_with_finite_retries)
-{
-	open_both(FRL_QPT_RC, true);
-	ok(to_rtr(&a, gid_of(&b, 1), frl_qp_num(b.qp), MTU));
-	to_rts(&a, 0);
-	close_end(&b);
-	wait_until_failed(&a);
 }
 END_TEST
 

@@ -253,7 +253,7 @@ static int connect_to_server(void)
 	int fd;
 
 	snprintf(place, sizeof(place), "ferrule-link/%s", server.link.request.name);
-	fd = handshake_connect(place);
+	fd = handshake_connect(place, true);
 	ck_assert_int_ge(fd, 0);
 	return fd;
 }

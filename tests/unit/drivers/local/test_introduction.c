@@ -208,6 +208,20 @@ START_TEST(nobody_there)
 }
 END_TEST
 
+/* In a forked child: the parent's device cannot ask, and goes without its thread. */
+START_TEST(forked)
+{
+	asker.port.introductions = asker.introductions;
+	ask();
+	introductions_detach(asker.introductions);
+	ck_assert_int_eq(introductions_ask(&asker.port.base, &other.own.ip), -EHOSTUNREACH);
+	ck_assert(strstr(frl_last_error(), "fork()"));
+	introductions_close(&asker.port.base);
+	ck_assert_ptr_null(asker.port.introductions);
+	asker.introductions = NULL;
+}
+END_TEST
+
 /* ---- programs that connect to a device */
 
 static struct introduction_message question(void)
@@ -230,7 +244,7 @@ static int connect_to_other(void)
 	int fd;
 
 	snprintf(name, sizeof(name), "ferrule-intro/%s", format_ip(&other.own.ip));
-	fd = handshake_connect(name);
+	fd = handshake_connect(name, true);
 	ck_assert_int_ge(fd, 0);
 	return fd;
 }
