@@ -4,7 +4,7 @@
 #define FERRULE_TESTS_UNIT_API_CONNECT_GID_FIXTURE_H
 
 #include "lib/base/net/addr.h"
-#include "lib/device/device.h"
+#include "lib/device/soft.h"
 #include "tests/fixtures/api_fixture.h"
 
 enum {
@@ -116,6 +116,26 @@ static inline void wait_until_failed(struct end *end)
 		frl_qp_query(end->qp, &attr);
 	} while (attr.state != FRL_QPS_ERR && may_wait(limit_ns));
 	ck_assert_int_eq(attr.state, FRL_QPS_ERR);
+}
+
+/* One message from a to b. */
+static inline void send_one(void)
+{
+	struct frl_sge sge = sge_of(&a, 0, MESSAGE);
+	struct frl_send_wr wr = send_wr(7, FRL_WR_SEND, &sge);
+
+	memset(a.memory, 0x5a, MESSAGE);
+	memset(b.memory, 0, MESSAGE);
+	post_recv(9, 0, MESSAGE, false);
+	post_send(&wr);
+	expect(&a, 7, FRL_WC_SUCCESS);
+	expect(&b, 9, FRL_WC_SUCCESS);
+	ck_assert_mem_eq(a.memory, b.memory, MESSAGE);
+}
+
+static inline unsigned links_of(const struct end *end)
+{
+	return soft_device(end->device)->n_links;
 }
 
 #endif

@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "drivers/local/introduction.h"
@@ -20,7 +19,6 @@
 
 enum {
 	QKEY = 77,
-	NOBODY = 65534,
 };
 
 /* Addresses are searched from a random one on. A case may choose it, and so use one again; all
@@ -37,26 +35,6 @@ uint64_t __wrap_random_entropy(void)
 	if (!start)
 		return __real_random_entropy();
 	return start + ADDRESSES * (uint64_t)(1 + atomic_fetch_add(&numbers, 1));
-}
-
-static unsigned links_of(const struct end *end)
-{
-	return soft_device(end->device)->n_links;
-}
-
-/* One message from a to b. */
-static void send_one(void)
-{
-	struct frl_sge sge = sge_of(&a, 0, MESSAGE);
-	struct frl_send_wr wr = send_wr(7, FRL_WR_SEND, &sge);
-
-	memset(a.memory, 0x5a, MESSAGE);
-	memset(b.memory, 0, MESSAGE);
-	post_recv(9, 0, MESSAGE, false);
-	post_send(&wr);
-	expect(&a, 7, FRL_WC_SUCCESS);
-	expect(&b, 9, FRL_WC_SUCCESS);
-	ck_assert_mem_eq(a.memory, b.memory, MESSAGE);
 }
 
 static void one_link_each(void)
@@ -324,98 +302,6 @@ START_TEST(two_devices_at_an_address)
 	connect_by_gid(&a);
 	ok(a.rc);
 	ck_assert(!is_replaced(&a, &b));
-	connect_by_gid(&b);
-	ok(b.rc);
-	send_one();
-}
-END_TEST
-
-/* ---- other processes */
-
-struct report {
-	struct frl_ip ip;
-	int rc;
-};
-
-static pid_t start_child(void)
-{
-	pid_t pid;
-
-	fflush(NULL);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	return pid;
-}
-
-static void child_is_well(pid_t pid)
-{
-	int status;
-
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_msg(status == 0, "the child ended with status %#x", (unsigned)status);
-}
-
-/* As another user: opens a device, and asks a's device. It lives until the pipe is closed. */
-static void live_as_other_user(struct frl_ip to, int report_fd, int keep_fd)
-{
-	struct report report = { .rc = 0 };
-	char byte;
-
-	ck_assert_int_eq(setresuid(NOBODY, NOBODY, NOBODY), 0);
-	open_end(&b, false, FRL_PROGRESS_INLINE);
-	renew(&b, FRL_QPT_RC, false);
-	report.ip = gid_of(&b, 1);
-	report.rc = to_rtr(&b, to, 5, MTU);
-	ck_assert_int_eq(write(report_fd, &report, sizeof(report)), sizeof(report));
-	(void)!read(keep_fd, &byte, 1);
-	_exit(0);
-}
-
-START_TEST_IF(other_user, geteuid() == 0)
-{
-	struct report report;
-	int to[2], from[2];
-	pid_t pid;
-
-	open_end(&a, false, FRL_PROGRESS_INLINE);
-	renew(&a, FRL_QPT_RC, false);
-	ck_assert(!pipe(to) && !pipe(from));
-	pid = start_child();
-	if (pid == 0) {
-		close(to[1]);
-		live_as_other_user(gid_of(&a, 1), from[1], to[0]);
-	}
-	ck_assert_int_eq(read(from[0], &report, sizeof(report)), sizeof(report));
-	ck_assert_int_eq(report.rc, -EACCES);
-	refused(to_rtr(&a, report.ip, 5, MTU), -EACCES, "another user");
-	ck_assert_uint_eq(links_of(&a), 0);
-	close(to[1]);
-	child_is_well(pid);
-}
-END_TEST
-
-/* The parent's device serves its child, and others after that. */
-START_LOOP_TEST(forked, 2)
-{
-	struct frl_ip to;
-	pid_t pid;
-
-	open_both(FRL_QPT_RC, false);
-	to = gid_of(&a, 1);
-	if (_i)
-		connect_by_gid(&a);
-	pid = start_child();
-	if (pid == 0) {
-		open_end(&b, false, FRL_PROGRESS_INLINE);
-		renew(&b, FRL_QPT_RC, false);
-		ok(to_rtr(&b, to, 5, MTU));
-		close_end(&b);
-		_exit(0);
-	}
-	child_is_well(pid);
-	if (!_i)
-		connect_by_gid(&a);
-	ok(a.rc);
 	connect_by_gid(&b);
 	ok(b.rc);
 	send_one();
