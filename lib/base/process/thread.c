@@ -15,7 +15,10 @@ int thread_start(void *(*run)(void *arg), void *arg, size_t stack, pthread_t *re
 		pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	if (stack)
 		pthread_attr_setstacksize(&attributes, stack);
+	/* A blocked fault kills the process, even if there is a handler (memory/fault.h). */
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = pthread_create(&thread, &attributes, run, arg);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
