@@ -82,6 +82,8 @@ static struct {
 	.idle = PTHREAD_COND_INITIALIZER,
 };
 
+atomic_bool unmap_watch_is_reading;
+
 static struct unmap_listener *listener_at(struct list *node)
 {
 	return container_of(node, struct unmap_listener, node);
@@ -144,7 +146,8 @@ static void unlock_start(void)
 
 /* ---- messages; call all with the lock held */
 
-static void notify(uintptr_t start, uintptr_t end)
+/* `is_mapped`: the range is still mapped, with other pages. */
+static void notify(uintptr_t start, uintptr_t end, bool is_mapped)
 {
 	bool is_dirty = false;
 
@@ -152,6 +155,8 @@ static void notify(uintptr_t start, uintptr_t end)
 		node = node->next) {
 		struct unmap_listener *listener = listener_at(node);
 
+		if (is_mapped && listener->ignores_pages)
+			continue;
 		listener->is_dirty |= listener->gone(listener, start, end);
 		is_dirty |= listener->is_dirty;
 	}
@@ -164,7 +169,7 @@ static void notify_unmapped(uintptr_t start, uintptr_t end)
 {
 	watch.unmapped_start = start;
 	watch.unmapped_end = end;
-	notify(start, end);
+	notify(start, end, false);
 	watch.unmapped_start = watch.unmapped_end = 0;
 }
 
@@ -172,7 +177,7 @@ static void notify_unmapped(uintptr_t start, uintptr_t end)
 static void notify_moved(uintptr_t from, uintptr_t to, uintptr_t length)
 {
 	notify_unmapped(from, from + length);
-	notify(to, to + length);
+	notify(to, to + length, true);
 	unmap_watch_release(to, to + length, (size_t)sysconf(_SC_PAGESIZE));
 }
 
@@ -191,7 +196,7 @@ static void notify_discarded(uintptr_t start, uintptr_t end)
 	if (zap->until_ns <= now || end > zap->end)
 		zap->end = end;
 	zap->until_ns = now + ZAP_NS;
-	notify(start, end);
+	notify(start, end, true);
 }
 
 static bool is_zapped(uintptr_t start, uintptr_t end)
@@ -207,11 +212,13 @@ static bool is_zapped(uintptr_t start, uintptr_t end)
 	return false;
 }
 
-/* Reads and handles all pending messages. */
+/* Reads and handles all pending messages. The call that unmaps returns as soon as its message is
+ * read. */
 static void handle_messages(void)
 {
 	struct uffd_msg message;
 
+	atomic_store(&unmap_watch_is_reading, true);
 	while (watch.fd >= 0 && read(watch.fd, &message, sizeof(message)) == sizeof(message)) {
 		switch (message.event) {
 		case UFFD_EVENT_UNMAP:
@@ -229,6 +236,7 @@ static void handle_messages(void)
 		default: break;
 		}
 	}
+	atomic_store_explicit(&unmap_watch_is_reading, false, memory_order_release);
 }
 
 /* Returns true if a change is in progress whose message was not read, or was read just now. */
@@ -424,6 +432,7 @@ static void after_fork_in_child(void)
 	list_init(&watch.listeners);
 	watch.cleaned = NULL;
 	watch.unmapped_start = watch.unmapped_end = 0;
+	atomic_store(&unmap_watch_is_reading, false);
 	pthread_mutex_init(&watch.mutex, NULL);
 	pthread_cond_init(&watch.dirty, NULL);
 	pthread_cond_init(&watch.idle, NULL);
@@ -528,19 +537,22 @@ size_t unmap_watch_page(uintptr_t start, uintptr_t end)
 	return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-int unmap_watch_range(uintptr_t start, uintptr_t end, size_t page)
+int unmap_watch_mapping(uintptr_t start, uintptr_t end, size_t page)
 {
 	/* Write protection is registered but never enabled, so no page ever faults because of
 	 * it. */
 	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_WP };
 
-	if (is_zapped(start, end))
-		return -EAGAIN;
 	start &= ~(page - 1);
 	end = (end + page - 1) & ~(page - 1);
 	range.range.start = start;
 	range.range.len = end - start;
 	return ioctl(watch.fd, UFFDIO_REGISTER, &range) == 0 ? 0 : -ENOTSUP;
+}
+
+int unmap_watch_range(uintptr_t start, uintptr_t end, size_t page)
+{
+	return is_zapped(start, end) ? -EAGAIN : unmap_watch_mapping(start, end, page);
 }
 
 /* Returns true if a listener needs the page, or it is no longer watched. `*until` as for

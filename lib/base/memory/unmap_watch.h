@@ -13,6 +13,7 @@
 #ifndef FERRULE_BASE_UNMAP_WATCH_H
 #define FERRULE_BASE_UNMAP_WATCH_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,7 +32,8 @@ struct unmap_listener {
 	 * later page, to the next page for which the answer may differ. Called with the lock
 	 * held. */
 	bool (*needs)(struct unmap_listener *listener, uintptr_t at, uintptr_t *until);
-	bool is_dirty; /* used by unmap_watch.c: after() is due */
+	bool ignores_pages; /* gone() matters only for addresses that were unmapped or moved from */
+	bool is_dirty;      /* used by unmap_watch.c: after() is due */
 };
 
 /* Adds a listener, which must stay valid until it is removed. Returns -ENOTSUP if the kernel has no
@@ -52,6 +54,21 @@ void unmap_watch_unlock(void);
  */
 bool unmap_watch_catch_up(void);
 
+/* Used by unmap_watch_settle(): a message was read, and listeners may not be notified yet. */
+extern atomic_bool unmap_watch_is_reading;
+
+/*
+ * Ensures that gone() was called for all memory whose unmapping call has returned. Cheap enough for
+ * each request. Call without the lock; a device's guard may be held.
+ */
+static inline void unmap_watch_settle(void)
+{
+	if (!atomic_load_explicit(&unmap_watch_is_reading, memory_order_acquire))
+		return;
+	unmap_watch_lock();
+	unmap_watch_unlock();
+}
+
 /* Returns the page size to watch [start, end) in, which must be mapped. Returns 0 if pages may
  * leave that memory without a message: files, devices, and memory shared with others, except that
  * of frl_mem_alloc(). Call without the lock. */
@@ -60,6 +77,9 @@ size_t unmap_watch_page(uintptr_t start, uintptr_t end);
  * -EAGAIN if pages were released a moment ago, so that old ones may still be there. Call with the
  * lock held. */
 int unmap_watch_range(uintptr_t start, uintptr_t end, size_t page);
+/* unmap_watch_range() for listeners that ignore pages: it never returns -EAGAIN. Call with the lock
+ * held. */
+int unmap_watch_mapping(uintptr_t start, uintptr_t end, size_t page);
 /* Stops watching the range, except for pages that a listener needs. Call with the lock held, also
  * from gone(). */
 void unmap_watch_release(uintptr_t start, uintptr_t end, size_t page);

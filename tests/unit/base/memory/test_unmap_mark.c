@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Marks of memory: which flags are set when memory is unmapped. The threads and calls of the watch
+ * itself are tested in test_unmap_watch.c. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "lib/base/memory/unmap_mark.h"
+#include "lib/base/memory/unmap_watch.h"
+#include "tests/fixtures/program.h"
+
+enum { PAGES = 64, MARKS = 200, STEPS = 5000 };
+
+struct mark {
+	struct unmap_mark mark;
+	atomic_bool is_gone;
+	size_t first, end; /* bytes from the start of the memory; end 0: not added */
+};
+
+static struct mark marks[MARKS];
+static size_t page;
+static char *memory;
+static uint32_t random_state = 1;
+
+static uint32_t any(uint32_t n)
+{
+	random_state = random_state * 1664525 + 1013904223;
+	return (random_state >> 8) % n;
+}
+
+static void map(size_t first, size_t n)
+{
+	ck_assert_ptr_ne(mmap(memory + first * page, n * page, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+		MAP_FAILED);
+}
+
+static void start(void)
+{
+	page = (size_t)sysconf(_SC_PAGESIZE);
+	memory = mmap(
+		NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(memory, MAP_FAILED);
+	memset(marks, 0, sizeof(marks));
+	unmap_mark_open();
+}
+
+static void finish(void)
+{
+	unmap_mark_close();
+	munmap(memory, PAGES * page);
+}
+
+static bool add(struct mark *mark, size_t first, size_t end)
+{
+	mark->first = first;
+	mark->end = end;
+	atomic_store(&mark->is_gone, false);
+	return unmap_mark_add(
+		&mark->mark, (uintptr_t)memory + first, (uintptr_t)memory + end, &mark->is_gone);
+}
+
+static void drop(struct mark *mark)
+{
+	unmap_mark_remove(&mark->mark);
+	mark->end = 0;
+}
+
+static bool is_gone(const struct mark *mark)
+{
+	unmap_watch_settle();
+	return atomic_load(&mark->is_gone);
+}
+
+/* There is no userfaultfd here. */
+static bool is_off(void)
+{
+	bool is_on = add(&marks[0], 0, page);
+
+	drop(&marks[0]);
+	if (!is_on)
+		printf("skipped: the kernel does not report unmapped memory\n");
+	return !is_on;
+}
+
+/* Unmaps some pages, and maps others in their place. */
+static void replace(bool gone[MARKS])
+{
+	size_t first = any(PAGES), n = 1 + any(PAGES - (uint32_t)first);
+
+	if (n > 4)
+		n = 4;
+	for (int i = 0; i < MARKS; i++)
+		gone[i] |= marks[i].end && marks[i].first < (first + n) * page &&
+			first * page < marks[i].end;
+	ck_assert_int_eq(munmap(memory + first * page, n * page), 0);
+	for (int i = 0; i < MARKS; i++)
+		ck_assert_int_eq(is_gone(&marks[i]), gone[i]);
+	map(first, n);
+}
+
+/* Compared with a plain array. */
+START_TEST(any_order)
+{
+	bool gone[MARKS] = { 0 };
+
+	if (is_off())
+		return;
+	for (int step = 0; step < STEPS; step++) {
+		uint32_t i = any(MARKS);
+
+		if (step % 16 == 0) {
+			replace(gone);
+		} else if (marks[i].end) {
+			drop(&marks[i]);
+			atomic_store(&marks[i].is_gone, false);
+			gone[i] = false;
+		} else {
+			size_t first = any((uint32_t)(PAGES * page - 1));
+			size_t n = 1 + any((uint32_t)(3 * page));
+
+			if (first + n > PAGES * page)
+				n = PAGES * page - first;
+			ck_assert(add(&marks[i], first, first + n));
+		}
+	}
+	for (int i = 0; i < MARKS; i++)
+		if (marks[i].end)
+			drop(&marks[i]);
+}
+END_TEST
+
+/* A mark that shares its page with a removed one is still watched. */
+START_TEST(shared_page)
+{
+	if (is_off())
+		return;
+	ck_assert(add(&marks[0], 10, 20));
+	ck_assert(add(&marks[1], 30, page + 1));
+	ck_assert(add(&marks[2], 2 * page - 1, 2 * page));
+	drop(&marks[0]);
+	drop(&marks[2]);
+	munmap(memory, page);
+	ck_assert(is_gone(&marks[1]));
+	ck_assert(!is_gone(&marks[0]) && !is_gone(&marks[2]));
+	drop(&marks[1]);
+	map(0, 1);
+}
+END_TEST
+
+START_TEST(not_mapped)
+{
+	if (is_off())
+		return;
+	munmap(memory, page);
+	ck_assert(!add(&marks[0], 0, page));
+	drop(&marks[0]);
+	map(0, 1);
+}
+END_TEST
+
+static bool child_works(void)
+{
+	struct mark *mark = &marks[1];
+	bool is_right;
+
+	/* The parent's. */
+	drop(&marks[0]);
+	unmap_mark_open();
+	if (!add(mark, page, 2 * page))
+		return false;
+	munmap(memory + page, page);
+	is_right = is_gone(mark);
+	drop(mark);
+	unmap_mark_close();
+	return is_right;
+}
+
+/* ThreadSanitizer does not support threads in children of processes with threads. */
+#if defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#define THREAD_SANITIZER __has_feature(thread_sanitizer)
+#else
+#define THREAD_SANITIZER 0
+#endif
+
+/* Each process has its own marks. */
+START_TEST_IF(fork_with_marks, !THREAD_SANITIZER)
+{
+	pid_t child;
+	int status;
+
+	if (is_off())
+		return;
+	ck_assert(add(&marks[0], 0, page));
+	child = fork();
+	if (child == 0)
+		_exit(!child_works());
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	ck_assert(!is_gone(&marks[0]));
+	munmap(memory, page);
+	ck_assert(is_gone(&marks[0]));
+	drop(&marks[0]);
+	map(0, 1);
+}
+END_TEST
+
+TEST_MAIN(unmap_mark)
+{
+	return run_suite_unforked(all_tests(start, finish));
+}
