@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/memory/copy.h"
+#include "lib/base/memory/fault.h"
 #include "lib/base/net/ip.h"
 
 struct port;
@@ -57,6 +59,7 @@ struct port_frame {
 struct port_piece {
 	const uint8_t *addr;
 	uint32_t len;
+	bool may_fault; /* the memory may be unmapped: read it with port_copy_piece() */
 	struct port_mem *mem;
 };
 
@@ -72,6 +75,7 @@ struct port_packet {
 	bool copy;  /* copy the payload: the application may reuse it once the packet was taken */
 	bool alone; /* send it as a frame of its own, even if the port has caps.max_batch */
 	uint8_t trailer[PORT_TRAILER_ROOM];
+	uint32_t sender; /* the queue pair that made the packet, or 0; for the engine alone */
 	struct port_piece pieces[PORT_MAX_PIECES];
 	uint8_t header[PORT_HEADER_ROOM];
 };
@@ -188,6 +192,8 @@ struct port_ops {
 	 * Sends the first packets of `packets` on `link`, in order. Returns how many were taken;
 	 * the caller offers the rest again later (queue full). Headers, trailers, and payload of
 	 * packets with `copy` are copied. Other payload may be read until mem_idle returns true.
+	 * Stops before a packet with payload that the processor cannot read, because it was
+	 * unmapped, and sets port->is_unreadable. That is possible only if a piece has may_fault.
 	 */
 	uint16_t (*tx_burst)(
 		struct port *port, uint16_t link, const struct port_packet packets[], uint16_t n);
@@ -253,7 +259,17 @@ struct port_ops {
 struct port {
 	const struct port_ops *ops;
 	struct port_caps caps;
+	bool is_unreadable; /* set by tx_burst, reset by its caller */
 };
+
+/* Copies payload. Returns false if it cannot be read; a part may be copied then. */
+static inline bool port_copy_piece(void *to, const struct port_piece *piece)
+{
+	if (piece->may_fault)
+		return fault_copy(to, piece->addr, piece->len);
+	copy_bulk(to, piece->addr, piece->len);
+	return true;
+}
 
 static inline bool port_mem_flush(struct port *port, const struct port_mem *mem)
 {

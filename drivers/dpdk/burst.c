@@ -117,7 +117,8 @@ static void append(struct rte_mbuf *mbuf, const void *bytes, uint16_t len)
 	mbuf->pkt_len += len;
 }
 
-/* Copies the whole packet into one buffer, which has room for the longest frame. */
+/* Copies the whole packet into one buffer, which has room for the longest frame. Returns NULL
+ * without a buffer, or if payload cannot be read. */
 static struct rte_mbuf *build_copy(struct dpdk_port *port, const struct port_packet *packet)
 {
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->rx_pool);
@@ -126,8 +127,16 @@ static struct rte_mbuf *build_copy(struct dpdk_port *port, const struct port_pac
 		return NULL;
 	assert(packet_len(packet) <= rte_pktmbuf_tailroom(mbuf));
 	append(mbuf, packet->header, packet->header_len);
-	for (uint8_t i = 0; i < packet->n_pieces; i++)
-		append(mbuf, packet->pieces[i].addr, packet->pieces[i].len);
+	for (uint8_t i = 0; i < packet->n_pieces; i++) {
+		if (!port_copy_piece(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len),
+			    &packet->pieces[i])) {
+			port->base.is_unreadable = true;
+			rte_pktmbuf_free(mbuf);
+			return NULL;
+		}
+		mbuf->data_len += packet->pieces[i].len;
+		mbuf->pkt_len += packet->pieces[i].len;
+	}
 	append(mbuf, packet->trailer, packet->trailer_len);
 	return mbuf;
 }
@@ -187,7 +196,8 @@ static struct rte_mbuf *build_one(struct dpdk_port *port, const struct port_pack
 {
 	if (unlikely(port->cuts))
 		return segments_build(port, packet);
-	if (port->copies || (packet->copy && packet->n_pieces) || packet->n_pieces > MAX_REFERENCES)
+	if (port->copies || (packet->copy && packet->n_pieces) ||
+		packet->n_pieces > MAX_REFERENCES || mem_may_vanish(port, packet))
 		return build_copy(port, packet);
 	return build_chain(port, packet);
 }
@@ -227,7 +237,8 @@ static bool is_too_short(const struct dpdk_port *port, const struct port_packet 
 		packet->header_len + packet->trailer_len < ETH_MIN_FRAME;
 }
 
-/* Builds up to `n` packets. Stops before a packet that is too long or gets no buffer. */
+/* Builds up to `n` packets. Stops before a packet that is too long, gets no buffer, or cannot be
+ * read. */
 static uint16_t build(struct dpdk_port *port, const struct port_packet packets[], uint16_t n,
 	struct rte_mbuf *mbufs[])
 {
@@ -274,7 +285,7 @@ uint16_t burst_tx(
 		}
 		if (unlikely(built < want)) {
 			if (!is_too_long(port, &packets[taken]))
-				break; /* no buffers */
+				break; /* no buffers, or unreadable */
 			taken += discard(port, 1);
 			continue;
 		}

@@ -116,6 +116,9 @@ struct port_mem {
 int mem_map(struct port *port, void *addr, size_t len, struct port_mem **ret_mem);
 /* Returns true if packets can refer to the memory. */
 bool mem_is_reachable(const struct port_mem *mem);
+/* Returns true if payload of the packet can be unmapped while something that this driver cannot
+ * guard reads it. Copy it. */
+bool mem_may_vanish(const struct dpdk_port *port, const struct port_packet *packet);
 /* Returns the device's address of `addr` in reachable memory, and limits *len to the contiguous
  * part. */
 rte_iova_t mem_bus_address(const struct port_mem *mem, const uint8_t *addr, uint32_t *len);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "drivers/dpdk/module.h"
+#include "lib/base/memory/fault.h"
 #include "lib/base/memory/share.h"
 
 #define FILE_NAME "ferrule-dpdk.so"
@@ -35,6 +36,7 @@ static const struct dpdk_host host = {
 	.save_error = error_save,
 	.restore_error = error_restore,
 	.prefer_huge = share_prefer_huge,
+	.fault_copy = fault_copy,
 };
 
 /* Returns the folder of the file that contains this code. */

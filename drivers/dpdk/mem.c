@@ -84,6 +84,15 @@ bool mem_is_reachable(const struct port_mem *mem)
 	return !mem->is_copied;
 }
 
+bool mem_may_vanish(const struct dpdk_port *port, const struct port_packet *packet)
+{
+	for (uint8_t i = 0; i < packet->n_pieces; i++)
+		if (packet->pieces[i].may_fault &&
+			(port->cpu_reads_payload || packet->pieces[i].mem->pages))
+			return true;
+	return false;
+}
+
 rte_iova_t mem_bus_address(const struct port_mem *mem, const uint8_t *addr, uint32_t *len)
 {
 	return mem->pages ? physical_address(mem->pages, addr - mem->addr, len) : (uintptr_t)addr;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "lib/base/memory/fault.h"
 #include "lib/base/memory/share.h"
 
 static _Atomic(const struct dpdk_host *) library;
@@ -50,6 +51,11 @@ void error_restore(const char text[ERROR_TEXT_MAX])
 void share_prefer_huge(void)
 {
 	atomic_load(&library)->prefer_huge();
+}
+
+bool fault_copy(void *to, const void *from, size_t n)
+{
+	return atomic_load(&library)->fault_copy(to, from, n);
 }
 
 static bool set_host(const struct dpdk_host *host)

@@ -19,6 +19,8 @@ struct dpdk_host {
 	void (*save_error)(char text[ERROR_TEXT_MAX]);
 	void (*restore_error)(const char text[ERROR_TEXT_MAX]);
 	void (*prefer_huge)(void); /* lib/base/memory/share.h */
+	/* lib/base/memory/fault.h: of the library whose handler is installed. */
+	bool (*fault_copy)(void *to, const void *from, size_t n);
 };
 
 /* The module's symbol `ferrule_dpdk_module`. */

@@ -4,7 +4,6 @@
  * burst.c's chain of header, references and trailer, and used only for these.
  */
 #include "drivers/dpdk/internal.h"
-#include "lib/base/memory/copy.h"
 
 #include <string.h>
 
@@ -68,7 +67,7 @@ static bool chain_add_buffer(struct chain *chain)
 	return true;
 }
 
-static bool chain_copy(struct chain *chain, const uint8_t *bytes, uint32_t len)
+static bool chain_copy(struct chain *chain, const uint8_t *bytes, uint32_t len, bool may_fault)
 {
 	while (len) {
 		uint32_t n;
@@ -76,8 +75,13 @@ static bool chain_copy(struct chain *chain, const uint8_t *bytes, uint32_t len)
 		if (!chain->room && !chain_add_buffer(chain))
 			return false;
 		n = RTE_MIN(chain->room, len);
-		copy_bulk(rte_pktmbuf_mtod_offset(chain->last, uint8_t *, chain->last->data_len),
-			bytes, n);
+		if (!port_copy_piece(
+			    rte_pktmbuf_mtod_offset(chain->last, uint8_t *, chain->last->data_len),
+			    &(struct port_piece){
+				    .addr = bytes, .len = n, .may_fault = may_fault })) {
+			chain->port->base.is_unreadable = true;
+			return false;
+		}
 		chain_grow(chain, n);
 		chain->room -= n;
 		bytes += n;
@@ -111,17 +115,18 @@ static bool chain_refer(struct chain *chain, const struct port_piece *piece)
 
 static bool build(struct chain *chain, const struct port_packet *packet, bool refer)
 {
-	bool done = chain_copy(chain, packet->header, packet->header_len);
+	bool done = chain_copy(chain, packet->header, packet->header_len, false);
 
 	for (uint8_t i = 0; done && i < packet->n_pieces; i++)
 		done = refer ? chain_refer(chain, &packet->pieces[i])
-			     : chain_copy(chain, packet->pieces[i].addr, packet->pieces[i].len);
-	return done && chain_copy(chain, packet->trailer, packet->trailer_len);
+			     : chain_copy(chain, packet->pieces[i].addr, packet->pieces[i].len,
+				       packet->pieces[i].may_fault);
+	return done && chain_copy(chain, packet->trailer, packet->trailer_len, false);
 }
 
 static bool can_refer(const struct dpdk_port *port, const struct port_packet *packet)
 {
-	if (port->copies || packet->copy)
+	if (port->copies || packet->copy || mem_may_vanish(port, packet))
 		return false;
 	for (uint8_t i = 0; i < packet->n_pieces; i++)
 		if (!mem_is_reachable(packet->pieces[i].mem))

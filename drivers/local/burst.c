@@ -242,14 +242,36 @@ static uint16_t discard(struct local_port *port, uint16_t n)
 	return n;
 }
 
-static void put_rest(struct burst_link *link, const struct port_packet *packet, uint8_t *to)
+struct piece_copy {
+	struct store_times *times;
+	uint8_t *to;
+	const struct port_piece *piece;
+};
+
+static void copy_piece(void *arg)
+{
+	const struct piece_copy *c = arg;
+
+	store_times_copy(c->times, c->to, c->piece->addr, c->piece->len);
+}
+
+/* Returns false if payload cannot be read. */
+static bool put_rest(struct burst_link *link, const struct port_packet *packet, uint8_t *to)
 {
 	for (uint8_t i = 0; i < packet->n_pieces; i++) {
-		store_times_copy(
-			&link->store_times, to, packet->pieces[i].addr, packet->pieces[i].len);
-		to += packet->pieces[i].len;
+		const struct port_piece *piece = &packet->pieces[i];
+		struct piece_copy c = { &link->store_times, to, piece };
+		const struct fault_area area = { piece->addr, piece->len };
+		uintptr_t at;
+
+		if (!piece->may_fault)
+			copy_piece(&c);
+		else if (!fault_try(copy_piece, &c, &area, 1, &at))
+			return false;
+		to += piece->len;
 	}
 	memcpy(to, packet->trailer, packet->trailer_len);
+	return true;
 }
 
 /* The receiver then uses the payload in the ring, without a copy into a packet buffer. Payload
@@ -259,7 +281,8 @@ static bool may_split(const struct port_packet *packet, uint32_t rest_len)
 	return rest_len >= SPLIT_LEAST && !packet->trailer_len && packet->header_len >= RING_STEM;
 }
 
-/* Writes the packet's parts into the ring. Returns as ring_begin() does. */
+/* Writes the packet's parts into the ring. Returns as ring_begin() does, or -EFAULT if payload
+ * cannot be read. */
 static int put(struct local_port *port, struct burst_link *link, const struct port_packet *packet)
 {
 	struct ring_tx *tx = &link->ring->tx;
@@ -274,8 +297,10 @@ static int put(struct local_port *port, struct burst_link *link, const struct po
 		uint32_t rest_len = packet_len(packet) - packet->header_len;
 
 		err = ring_begin(tx, packet->header, packet->header_len, rest_len, &rest);
-		if (!err)
-			put_rest(link, packet, rest);
+		if (!err && unlikely(!put_rest(link, packet, rest))) {
+			ring_cancel(tx);
+			err = -EFAULT;
+		}
 		if (!err && may_split(packet, rest_len))
 			ring_split(tx, packet->header_len);
 	}
@@ -303,6 +328,7 @@ static uint16_t put_all(struct local_port *port, struct burst_link *link,
 			continue;
 		if (err == -EPROTO)
 			break_ring(port, link);
+		port->base.is_unreadable = err == -EFAULT;
 		return i;
 	}
 	return n;

@@ -138,6 +138,13 @@ int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, u
 	return 0;
 }
 
+/* No frame begins with zeros, since these would be its destination. */
+void ring_cancel(struct ring_tx *tx)
+{
+	if (tx->word & KEPT)
+		memset(stem_of(tx->stems, tx->word & LENGTH)->bytes, 0, RING_STEM);
+}
+
 void ring_split(struct ring_tx *tx, uint32_t header_len)
 {
 	tx->word |= header_len << HEADER_SHIFT;

@@ -93,7 +93,7 @@ void ring_rx_init(struct ring_rx *rx, struct ring_way *way, uint32_t bytes);
  * Begins a frame of header_len + rest_len bytes, 1 to RING_MAX_FRAME. The caller writes everything
  * but the header to *ret_rest, and then calls ring_show(). Returns -EAGAIN if the ring is full.
  * Returns -EPROTO if the consumer's position is impossible; nothing more can be sent then. After 0,
- * ring_show() must follow, because the header's stem is stored already.
+ * ring_show() or ring_cancel() must follow, because the header's stem is stored already.
  */
 int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, uint32_t rest_len,
 	uint8_t **ret_rest);
@@ -102,6 +102,8 @@ int ring_begin(struct ring_tx *tx, const uint8_t *header, uint32_t header_len, u
 void ring_split(struct ring_tx *tx, uint32_t header_len);
 /* Publishes the frame to the consumer. */
 void ring_show(struct ring_tx *tx);
+/* Gives the frame up. Call it before ring_split() and instead of ring_show(). */
+void ring_cancel(struct ring_tx *tx);
 /* Call after publishing, before the producer does anything else. Returns true if the consumer must
  * be woken, once for each time that it falls asleep. A hostile consumer may cause a wake-up at each
  * call. */

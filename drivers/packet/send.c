@@ -196,6 +196,16 @@ static bool is_lost(struct packet_port *port, const struct port_packet *head)
 	return true;
 }
 
+/* Returns true if the kernel may have found payload of `n` packets unmapped. */
+static bool may_fault(const struct port_packet packets[], uint16_t n)
+{
+	for (uint16_t i = 0; i < n; i++)
+		for (uint8_t k = 0; k < packets[i].n_pieces; k++)
+			if (packets[i].pieces[k].may_fault)
+				return true;
+	return false;
+}
+
 /* Handles a refusal of the first frame, of `n` packets. Returns how many of them are done. */
 static uint16_t refused(
 	struct packet_port *port, int err, const struct port_packet *head, uint16_t n)
@@ -206,6 +216,9 @@ static uint16_t refused(
 	case ENETDOWN:
 		/* No room, or the interface is down and may come up again. */
 		return 0;
+	case EFAULT:
+		port->base.is_unreadable = may_fault(head, n);
+		return port->base.is_unreadable ? 0 : discard(port, n);
 	case ENOBUFS:
 	case ENOMEM: return is_lost(port, head) ? discard(port, n) : 0;
 	case EINVAL:

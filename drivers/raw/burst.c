@@ -243,14 +243,16 @@ static uint32_t packet_len(const struct port_packet *packet)
 	return len;
 }
 
-/* Copies the whole packet into the slot. */
+/* Copies the whole packet into the slot. Returns the number of elements, or 0 if payload cannot be
+ * read. */
 static int build_copy(uint8_t *bytes, const struct port_packet *packet, struct ibv_sge *sge)
 {
 	uint32_t len = packet->header_len;
 
 	memcpy(bytes, packet->header, len);
 	for (uint8_t i = 0; i < packet->n_pieces; i++) {
-		copy_bulk(bytes + len, packet->pieces[i].addr, packet->pieces[i].len);
+		if (!port_copy_piece(bytes + len, &packet->pieces[i]))
+			return 0;
 		len += packet->pieces[i].len;
 	}
 	memcpy(bytes + len, packet->trailer, packet->trailer_len);
@@ -292,8 +294,8 @@ static int build_references(struct raw_tx_slot *slot, uint8_t *bytes,
 	return n;
 }
 
-/* Builds the request for a packet in slot `number`. */
-static void build(struct raw_port *port, uint64_t number, const struct port_packet *packet,
+/* Builds the request for a packet in slot `number`. Returns false if payload cannot be read. */
+static bool build(struct raw_port *port, uint64_t number, const struct port_packet *packet,
 	uint32_t len, struct ibv_send_wr *wr, struct ibv_sge sges[])
 {
 	struct raw_tx_slot *slot = &port->tx[number % RAW_TX_SLOTS];
@@ -307,10 +309,13 @@ static void build(struct raw_port *port, uint64_t number, const struct port_pack
 	*wr = (struct ibv_send_wr){ .wr_id = number, .sg_list = sges, .opcode = IBV_WR_SEND };
 	wr->num_sge = copies ? build_copy(bytes, packet, &sges[0])
 			     : build_references(slot, bytes, packet, len, lkey, sges);
+	if (!wr->num_sge)
+		return false;
 	if (number % SIGNAL_EVERY == SIGNAL_EVERY - 1)
 		wr->send_flags = IBV_SEND_SIGNALED;
 	for (uint8_t i = 0; i < slot->n_mems; i++)
 		slot->mems[i]->users++;
+	return true;
 }
 
 /* Posts a chain of `n` requests. The last one becomes signaled. */
@@ -350,14 +355,18 @@ uint16_t raw_tx_burst(
 		return discard(port, n);
 	while (taken < n && n_wrs < PORT_BURST &&
 		port->tx_head + n_wrs - port->tx_tail < RAW_TX_SLOTS) {
-		const struct port_packet *packet = &packets[taken++];
+		const struct port_packet *packet = &packets[taken];
 		uint32_t len = packet_len(packet);
 
 		if (len > longest) {
-			discard(port, 1);
+			taken += discard(port, 1);
 			continue;
 		}
-		build(port, port->tx_head + n_wrs, packet, len, &wrs[n_wrs], sges[n_wrs]);
+		if (!build(port, port->tx_head + n_wrs, packet, len, &wrs[n_wrs], sges[n_wrs])) {
+			port->base.is_unreadable = true;
+			break;
+		}
+		taken++;
 		n_wrs++;
 	}
 	if (n_wrs)

@@ -66,6 +66,12 @@ static bool is_relaxed(uint32_t access)
 	return strcmp(setting, "on") == 0;
 }
 
+/* A NIC pins the memory, so it may always be unmapped. */
+static unsigned known_access(const struct frl_mr *base)
+{
+	return base->access & ~(unsigned)FRL_ACCESS_MAY_UNMAP;
+}
+
 static struct ibv_mr *reg(const struct frl_mr *base, unsigned access)
 {
 	struct ibv_pd *pd = verbs_pd(base->pd)->pd;
@@ -117,9 +123,9 @@ int verbs_mr_reg(struct frl_mr *base)
 	struct verbs_mr *mr = verbs_mr(base);
 	unsigned relaxed = is_relaxed(base->access) ? IBV_ACCESS_RELAXED_ORDERING : 0;
 
-	mr->mr = reg(base, base->access | relaxed);
+	mr->mr = reg(base, known_access(base) | relaxed);
 	if (!mr->mr && relaxed && is_relaxed_refused())
-		mr->mr = reg(base, base->access);
+		mr->mr = reg(base, known_access(base));
 	if (!mr->mr)
 		return cannot_register(base, verbs_null_errno());
 	take_keys(base, mr->mr);
@@ -141,9 +147,9 @@ int verbs_mr_reg_dmabuf(struct frl_mr *base, int fd, uint64_t offset)
 	unsigned relaxed = is_relaxed(base->access) ? IBV_ACCESS_RELAXED_ORDERING : 0;
 	int err;
 
-	mr->mr = reg_dmabuf(base, fd, offset, base->access | relaxed);
+	mr->mr = reg_dmabuf(base, fd, offset, known_access(base) | relaxed);
 	if (!mr->mr && relaxed && is_relaxed_refused())
-		mr->mr = reg_dmabuf(base, fd, offset, base->access);
+		mr->mr = reg_dmabuf(base, fd, offset, known_access(base));
 	if (mr->mr) {
 		take_keys(base, mr->mr);
 		return 0;
@@ -168,7 +174,7 @@ int verbs_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *wan
 		return frl_fail(-EIO, "%s: " BROKEN_REGION, name);
 	errno = 0;
 	rc = ibv_rereg_mr(mr->mr, (int)flags, verbs_pd(wanted->pd)->pd, wanted->addr,
-		wanted->length, flags & FRL_REREG_ACCESS ? (int)wanted->access : 0);
+		wanted->length, flags & FRL_REREG_ACCESS ? (int)known_access(wanted) : 0);
 	if (rc == IBV_REREG_MR_ERR_DO_FORK_OLD)
 		verbs_warn(verbs_null_errno(),
 			"a memory region was changed: forked children may lack the memory that it "

@@ -6,6 +6,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/memory/fault.h"
 #include "lib/base/net/ip.h"
 #include "lib/base/limit.h"
 #include "lib/engine/offload/attach.h"
@@ -27,6 +28,43 @@ static void unmap(struct soft_device *device, struct port_mem *mem)
 		device->port->ops->mem_unmap(device->port, mem);
 }
 
+/* Sets `has_marks` and returns the former value. */
+static bool note_marks(struct soft_device *device, bool has_marks)
+{
+	bool had_marks;
+
+	device_enter(&device->base);
+	had_marks = device->has_marks;
+	device->has_marks |= has_marks;
+	device_leave(&device->base);
+	return had_marks;
+}
+
+/* Prepares for regions whose memory may be unmapped. Without the guard: this may start threads. */
+static void start_marks(struct soft_device *device)
+{
+	if (note_marks(device, false))
+		return;
+	fault_start();
+	unmap_mark_open();
+	/* Another thread may have done the same. */
+	if (note_marks(device, true))
+		unmap_mark_close();
+}
+
+/* Marks the memory of a region if it may be unmapped. Without the guard, as this may wait for the
+ * kernel. */
+static void add_mark(struct soft_mr *mr)
+{
+	const struct region *region = &mr->region;
+	uintptr_t start = (uintptr_t)region->addr;
+
+	if (!region_may_unmap(region) || !region_is_host_memory(region))
+		return;
+	start_marks(soft_device(mr->base.device));
+	unmap_mark_add(&mr->mark, start, start + region->length, &mr->region.is_gone);
+}
+
 int soft_mr_reg(struct frl_mr *base)
 {
 	struct soft_device *device = soft_device(base->device);
@@ -43,6 +81,7 @@ int soft_mr_reg(struct frl_mr *base)
 		.owner = base->offload,
 		.fragments = base->fragments ? &soft_fragments(base->fragments)->core : NULL,
 	};
+	add_mark(mr);
 	device_enter(&device->base);
 	rc = map(device, base, &mem);
 	if (rc)
@@ -57,6 +96,8 @@ int soft_mr_reg(struct frl_mr *base)
 	}
 leave:
 	device_leave(&device->base);
+	if (rc)
+		unmap_mark_remove(&mr->mark);
 	return rc;
 }
 
@@ -81,6 +122,7 @@ static int check_idle(struct soft_device *device, const struct soft_mr *mr)
 static void change_region(struct region *region, uint32_t flags, const struct frl_mr *wanted)
 {
 	if (flags & FRL_REREG_TRANSLATION) {
+		atomic_store(&region->is_gone, false);
 		region->addr = wanted->addr;
 		region->length = wanted->length;
 		region->iova = wanted->iova;
@@ -99,6 +141,8 @@ int soft_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *want
 	struct port_mem *mem;
 	int rc;
 
+	/* A region without a mark still fails when unmapped memory is used. */
+	unmap_mark_remove(&mr->mark);
 	device_enter(&device->base);
 	rc = check_idle(device, mr);
 	if (rc)
@@ -114,6 +158,7 @@ int soft_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *want
 	change_region(&mr->region, flags, wanted);
 leave:
 	device_leave(&device->base);
+	add_mark(mr);
 	return rc;
 }
 
@@ -130,6 +175,8 @@ int soft_mr_dereg(struct frl_mr *base)
 		unmap(device, mr->region.port_mem);
 	}
 	device_leave(&device->base);
+	if (!rc)
+		unmap_mark_remove(&mr->mark);
 	return rc;
 }
 

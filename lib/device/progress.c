@@ -11,6 +11,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/process/thread.h"
+#include "lib/base/memory/unmap_watch.h"
 #include "lib/device/soft.h"
 
 enum {
@@ -73,6 +74,7 @@ uint32_t soft_poll(struct frl_device *base)
 
 	if (!engine_has_work(engine) && !engine_fetch(engine) && may_skip_round(device))
 		return 0;
+	unmap_watch_settle();
 	moved = engine_poll(engine, clock_now_ns());
 	device->moved += moved;
 	return moved;

@@ -5,6 +5,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/memory/unmap_watch.h"
 #include "lib/device/soft.h"
 
 enum { UNDRIVEN_POLLS = 8 }; /* consecutive polls that do not drive the engine */
@@ -260,6 +261,7 @@ int soft_srq_post(struct frl_srq *base, const struct frl_recv_wr wr[], int n, in
 	int done = 0, rc = 0;
 
 	device_enter(base->pd->device);
+	unmap_watch_settle();
 	while (done < n && !(rc = recv_queue_post(&srq->core.queue, &wr[done], &why)))
 		done++;
 	device_leave(base->pd->device);

@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/net/ip.h"
 #include "lib/base/settings.h"
+#include "lib/base/memory/unmap_watch.h"
 #include "lib/device/soft.h"
 
 enum {
@@ -320,6 +321,7 @@ static inline int post_sends(
 	bool at_once;
 
 	device_enter(&device->base);
+	unmap_watch_settle();
 	at_once = may_send_at_once(device, qp);
 	while (done < n && !rc) {
 		struct wr_objects objects = objects_of(&qp->engine.core, &wr[done]);
@@ -356,6 +358,7 @@ int soft_post_recv(struct frl_qp *base, const struct frl_recv_wr wr[], int n, in
 	int done = 0, rc = 0;
 
 	device_enter(base->pd->device);
+	unmap_watch_settle();
 	while (done < n && !(rc = qp_post_recv(&qp->engine.core, &wr[done], &why)))
 		done++;
 	/* Only a queue pair in ERR has something to update: flushed requests. */

@@ -23,6 +23,7 @@
 
 #include <ferrule/connect.h>
 
+#include "lib/base/memory/unmap_mark.h"
 #include "lib/device/device.h"
 #include "lib/engine/engine.h"
 #include "lib/engine/fragments.h"
@@ -56,6 +57,7 @@ struct soft_device {
 	struct engine engine;
 	struct port *port;
 	unsigned windows; /* memory windows */
+	bool has_marks;   /* regions whose memory may be unmapped were registered */
 
 	/* Local fabric: the socket that holds the address, the one that the port will listen on,
 	 * the links to other devices, and addresses to which links are being made (introduce.c). */
@@ -94,6 +96,7 @@ struct soft_device {
 struct soft_mr {
 	struct frl_mr base;
 	struct region region;
+	struct unmap_mark mark; /* its memory may be unmapped */
 };
 
 struct soft_mw {

@@ -3,7 +3,6 @@
  * Loopback: packets between queue pairs of this engine. They are built like all others and wait in
  * a queue of their own. Its other end is the receiving stage; no port is involved.
  */
-#include "lib/base/memory/copy.h"
 #include "lib/engine/stages.h"
 
 #include <assert.h>
@@ -12,7 +11,7 @@
 enum { LOOP_MAX_FRAME = PORT_HEADER_ROOM + WIRE_MAX_MTU + PORT_TRAILER_ROOM };
 
 /* Copies the packet into one buffer: receiving it may change the memory that it refers to, and its
- * slot. */
+ * slot. Returns its length, or 0 if payload cannot be read. */
 static uint32_t flatten(const struct port_packet *packet, uint8_t out[LOOP_MAX_FRAME])
 {
 	uint32_t len = packet->header_len;
@@ -22,7 +21,8 @@ static uint32_t flatten(const struct port_packet *packet, uint8_t out[LOOP_MAX_F
 		const struct port_piece *piece = &packet->pieces[i];
 
 		assert(piece->len <= LOOP_MAX_FRAME - PORT_TRAILER_ROOM - len);
-		copy_bulk(out + len, piece->addr, piece->len);
+		if (!port_copy_piece(out + len, piece))
+			return 0;
 		len += piece->len;
 	}
 	memcpy(out + len, packet->trailer, packet->trailer_len);
@@ -48,9 +48,16 @@ void flush_loop(struct engine *e, uint64_t now_ns)
 	for (; n && q->head != q->tail; n--) {
 		uint32_t len = flatten(&q->packets[q->head % ENGINE_TX_QUEUE], bytes);
 
+		if (!len) {
+			engine_drop_unreadable(e, q, now_ns);
+			continue;
+		}
 		engine_packets_taken(e, q, 1);
 		receive(e, bytes, len, now_ns);
 	}
+	/* Payload that is mapped again by now. */
+	if (q && q->head != q->tail)
+		e->unsent = true;
 }
 
 void loop_multicast(struct engine *e, const struct port_packet *packet, uint64_t now_ns)
@@ -62,7 +69,7 @@ void loop_multicast(struct engine *e, const struct port_packet *packet, uint64_t
 	if (!e->groups.n_used)
 		return;
 	len = flatten(packet, bytes);
-	if (wire_decode(&decoded, bytes, len) == WIRE_OK &&
+	if (len && wire_decode(&decoded, bytes, len) == WIRE_OK &&
 		groups_find(&e->groups, &decoded.dst_ip) >= 0)
 		receive(e, bytes, len, now_ns);
 }

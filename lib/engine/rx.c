@@ -112,7 +112,13 @@ static void deliver(struct engine *e, struct engine_qp *qp, const struct port_fr
 	if (e->offloads && !e->offloads->admits(e, qp, packet, now_ns))
 		return;
 	qp_input(&qp->core, packet, &placements, now_ns);
-	place(e, qp, frame, &placements);
+	if (!place(e, qp, frame, &placements)) {
+		if (e->offloads)
+			e->offloads->void_placed(e, &placements);
+		qp_memory_gone(&qp->core, packet, &placements);
+		engine_update(e, qp);
+		return;
+	}
 	/* Without placements (refused or duplicate packet) the payload was not read. */
 	if (frame->payload && placements.count && !e->port->ops->payload_intact(e->port, frame)) {
 		bool is_refused = fragments_take_back(e, &placements);

@@ -126,6 +126,17 @@ const struct time_wait *engine_find_time_wait(const struct engine *e, const stru
 	uint16_t link, const struct wire_packet *packet);
 void engine_drop_time_wait(struct engine *e, uint16_t link);
 
+/* tx.c: removes the packets with this flow and sender from a queue, from `position` on. Returns how
+ * many. */
+uint16_t engine_remove_packets(
+	struct engine *e, struct tx_queue *q, uint16_t position, uint32_t flow, uint32_t sender);
+
+/* unmapped.c: marks the regions with this address as gone, if their memory may be unmapped. */
+void engine_lose_memory(struct engine *e, uintptr_t at);
+/* Removes a packet whose payload cannot be read from the queue, and fails its request. Returns
+ * false if there is none. May change the queue further. */
+bool engine_drop_unreadable(struct engine *e, struct tx_queue *q, uint64_t now_ns);
+
 /* loop.c: delivers the packets now queued from this engine to itself. */
 void flush_loop(struct engine *e, uint64_t now_ns);
 /* Delivers a sent multicast packet to the members of the group on this engine. */
@@ -138,8 +149,9 @@ void forget_link(struct engine *e, uint16_t link);
 /* Releases the neighbors of a queue pair's path. */
 void release_path(struct engine *e, struct engine_qp *qp);
 
-/* placement.c: carries out the placements of a packet in this frame, in order. */
-void place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
+/* placement.c: carries out the placements of a packet in this frame, in order, and its atomic.
+ * Returns false if memory is gone. The regions are marked then, and some bytes may be placed. */
+bool place(struct engine *e, struct engine_qp *qp, const struct port_frame *frame,
 	struct placements *placements);
 
 #endif

@@ -47,7 +47,7 @@ bool engine_queue_frame(struct engine *e, uint16_t link, const uint8_t *frame, s
 	if (!engine_has_room(e, link))
 		return false;
 	packet = engine_queue_slot(e, link);
-	packet->flow = 0;
+	packet->flow = packet->sender = 0;
 	packet->header_len = (uint16_t)header_len;
 	packet->trailer_len = 0;
 	packet->n_pieces = 0;
@@ -98,6 +98,32 @@ void engine_store_icrc(struct port_packet *packet, uint32_t l3_offset, uint32_t 
 	icrc_store(packet->trailer + pad, crc);
 }
 
+struct icrc_job {
+	struct port_packet *packet;
+	uint32_t l3_offset, headers;
+};
+
+static void store_icrc(void *arg)
+{
+	const struct icrc_job *job = arg;
+
+	engine_store_icrc(job->packet, job->l3_offset, job->headers);
+}
+
+/* After a fault the ICRC is wrong. The port then cannot read the payload either. If it can, since
+ * other memory is mapped there by then, the packet is lost. */
+static void store_icrc_of_unmappable(
+	struct port_packet *packet, uint32_t l3_offset, uint32_t headers)
+{
+	struct icrc_job job = { packet, l3_offset, headers };
+	struct fault_area areas[PORT_MAX_PIECES];
+	uintptr_t at;
+
+	for (uint8_t i = 0; i < packet->n_pieces; i++)
+		areas[i] = (struct fault_area){ packet->pieces[i].addr, packet->pieces[i].len };
+	fault_try(store_icrc, &job, areas, packet->n_pieces, &at);
+}
+
 static bool is_readable(const struct packet_out *out)
 {
 	for (uint32_t i = 0; i < out->n_pieces; i++)
@@ -128,22 +154,27 @@ void engine_encode(const struct wire_path *path, bool has_icrc, const struct pac
 	struct port_packet *packet)
 {
 	uint32_t headers = engine_encode_headers(path, has_icrc, out, packet);
+	bool may_fault = false, is_copied = packet_is_copied(out);
 
 	for (uint32_t i = 0; i < out->n_pieces; i++) {
 		const struct packet_piece *piece = &out->pieces[i];
+		struct port_piece *queued = &packet->pieces[packet->n_pieces];
 
-		if (packet_is_copied(out)) {
-			memcpy(packet->header + packet->header_len, piece->addr, piece->length);
+		queued->addr = piece->addr;
+		queued->len = piece->length;
+		queued->may_fault = piece->region && region_may_unmap(piece->region);
+		/* A response whose payload is gone keeps the piece, on which the port stops. */
+		if (is_copied && port_copy_piece(packet->header + packet->header_len, queued)) {
 			packet->header_len += (uint16_t)piece->length;
 			continue;
 		}
-		packet->pieces[packet->n_pieces++] = (struct port_piece){
-			.addr = piece->addr,
-			.len = piece->length,
-			.mem = piece->region->port_mem,
-		};
+		queued->mem = piece->region->port_mem;
+		may_fault |= queued->may_fault;
+		packet->n_pieces++;
 	}
-	if (has_icrc)
+	if (has_icrc && may_fault)
+		store_icrc_of_unmappable(packet, path->l3_offset, headers);
+	else if (has_icrc)
 		engine_store_icrc(packet, path->l3_offset, headers);
 }
 
@@ -178,6 +209,7 @@ static void enqueue(
 
 	/* Answers have no flow, so they are not withdrawn when this queue pair ends. */
 	packet->flow = packet_is_answer(out) ? 0 : qp->core.qpn;
+	packet->sender = qp->core.qpn;
 	packet->alone = false;
 	/* A READ response is not passed in place: deregistration would wait for the peer. */
 	packet->copy = !is_queued ||
@@ -199,7 +231,7 @@ void engine_refuse(struct engine *e, uint16_t link, const struct time_wait *entr
 		return;
 	qp_refusal(&out, entry->dest_qpn, psn);
 	packet = engine_queue_slot(e, link);
-	packet->flow = 0;
+	packet->flow = packet->sender = 0;
 	packet->copy = false;
 	packet->alone = false;
 	engine_encode(&entry->path, entry->has_icrc, &out, packet);
@@ -361,20 +393,23 @@ static void move(struct tx_queue *q, uint16_t to, uint16_t from)
 		*tx_slot(q, to) = *tx_slot(q, from);
 }
 
-static void withdraw(struct engine *e, struct tx_queue *q, uint32_t flow)
+uint16_t engine_remove_packets(
+	struct engine *e, struct tx_queue *q, uint16_t position, uint32_t flow, uint32_t sender)
 {
-	uint16_t to = q->head;
+	uint16_t to = position, n;
 
-	for (uint16_t at = q->head; at != q->tail; at++) {
+	for (uint16_t at = position; at != q->tail; at++) {
 		const struct port_packet *packet = tx_slot(q, at);
 
-		if (packet->flow == flow)
+		if (packet->flow == flow && packet->sender == sender)
 			release(e, q, at, false);
 		else
 			move(q, to++, at);
 	}
+	n = (uint16_t)(q->tail - to);
 	q->tail = to;
 	q->n_batched = 0;
+	return n;
 }
 
 void engine_withdraw(struct engine *e, struct engine_qp *qp)
@@ -382,7 +417,8 @@ void engine_withdraw(struct engine *e, struct engine_qp *qp)
 	uint16_t link = qp->queued ? qp->queued_link : qp->path.link;
 
 	if (e->tx[link])
-		withdraw(e, e->tx[link], qp->core.qpn);
+		engine_remove_packets(
+			e, e->tx[link], e->tx[link]->head, qp->core.qpn, qp->core.qpn);
 	if (e->offloads)
 		e->offloads->withdraw(e, qp->core.qpn);
 	qp->queued = 0;
@@ -493,7 +529,12 @@ static void flush_link(struct engine *e, uint16_t link, struct tx_queue *q, uint
 		/* After the queue was updated: a delivery may fail queue pairs, which withdraw
 		 * packets. Released buffers are refilled only by new packets. */
 		loop_groups(e, &q->packets[start], taken, now_ns);
-		if (taken < n)
+		if (taken == n)
+			continue;
+		if (!e->port->is_unreadable)
+			break;
+		e->port->is_unreadable = false;
+		if (!engine_drop_unreadable(e, q, now_ns))
 			break;
 	}
 }

@@ -96,13 +96,14 @@ static void place_write(
 
 	if (packet->payload_len == 0)
 		return;
-	/* message_may_write() has checked that it exists. */
-	region = write_region(qp, packet);
+	/* message_may_write() has checked it. Its memory may be gone since. */
+	region = region_find(qp->regions, r->write_rkey);
 	placements->list[placements->count++] = (struct placement){
 		.dst = region_memory(region, r->write_va + r->offset),
 		.payload = packet->payload,
 		.length = packet->payload_len,
 		.region = region,
+		.may_fault = region_may_unmap(region),
 	};
 }
 

@@ -361,6 +361,17 @@ void qp_payload_refused(struct qp *qp, struct placements *placements, const char
 	fail_payload(qp, placements, 0, FRL_WC_LOC_PROT_ERR);
 }
 
+void qp_memory_gone(struct qp *qp, const struct wire_packet *packet, struct placements *placements)
+{
+	placements->completes = COMPLETES_NONE;
+	if (qp->type != FRL_QPT_RC)
+		unreliable_memory_gone(qp, packet);
+	else if (packet->op->flags & OPCODE_RESPONSE)
+		qp_fail(qp, FRL_WC_LOC_PROT_ERR);
+	else
+		responder_memory_gone(qp, packet);
+}
+
 bool qp_wants_output(const struct qp *qp)
 {
 	return (qp->type == FRL_QPT_RC && responder_wants_output(qp)) ||

@@ -300,7 +300,8 @@ struct placement {
 	const struct region *region;
 	const struct frl_recv_action *action; /* NULL: COPY */
 	const uint8_t *src;                   /* REDUCE: the first operand */
-	uint64_t keep; /* of struct frl_recv_wr if all payload goes there; else 0 */
+	uint64_t keep;  /* of struct frl_recv_wr if all payload goes there; else 0 */
+	bool may_fault; /* `dst` or `src` is memory that may be unmapped */
 };
 
 /* An atomic operation on eight bytes. The original value is stored in *ret_original. */
@@ -354,6 +355,13 @@ void qp_payload_lost(
  */
 void qp_payload_refused(struct qp *qp, struct placements *placements, const char *why);
 
+/*
+ * Call it instead of qp_placed() if a placement or the atomic failed, because its memory was
+ * unmapped. The packet has the effect that it would have had if the region had been gone before:
+ * the request fails, here and at the peer.
+ */
+void qp_memory_gone(struct qp *qp, const struct wire_packet *packet, struct placements *placements);
+
 struct packet_piece {
 	const uint8_t *addr;
 	uint32_t length;
@@ -382,6 +390,16 @@ uint32_t qp_output(struct qp *qp, struct packet_out out[], uint32_t max, uint64_
 
 /* UC, UD, GSI: reports that the port has taken `packets` more packets, which completes requests. */
 void qp_transmitted(struct qp *qp, uint32_t packets);
+
+/*
+ * Takes back packets of requests whose payload cannot be read, because it was unmapped: the last
+ * `packets` of those that qp_output() returned. UC, UD: they must not be reported. RC: more packets
+ * may be sent again. The request fails when it is next output; the region must be gone by then.
+ */
+void qp_take_back(struct qp *qp, uint32_t packets, uint64_t now_ns);
+/* The same for the response to a READ in the packet with this PSN: fails the queue pair, and
+ * refuses the READ. */
+void qp_response_gone(struct qp *qp, struct psn psn);
 
 /*
  * Reports that the port took no packets. RC: starts the ACK timer as if they were sent. A port

@@ -136,6 +136,8 @@ void responder_input(
 void responder_request_again(struct qp *qp);
 /* Answers a request to a queue pair in ERR. */
 void responder_refuse_late(struct qp *qp, const struct wire_packet *packet);
+/* A placement or the atomic of the packet, which was accepted, has failed: refuses it. */
+void responder_memory_gone(struct qp *qp, const struct wire_packet *packet);
 /* Returns true if an ACK, NAK or response is to be sent. */
 bool responder_wants_output(const struct qp *qp);
 uint32_t responder_output(struct qp *qp, struct packet_out out[], uint32_t max);
@@ -155,6 +157,8 @@ bool resource_has_room(const struct qp *qp);
 struct responder_resource *resource_add(struct qp *qp);
 /* Schedules the whole response. */
 void resource_start(struct qp *qp, struct responder_resource *resource);
+/* Removes the newest entry, which was just added. */
+void resource_withdraw(struct qp *qp);
 /* Answers a duplicate READ or atomic request from its PSN on, if it is known. */
 void resource_replay(struct qp *qp, const struct wire_packet *packet);
 /* Returns true if the newest entry came after `psn`, which must be within 2^23 of the expected
@@ -190,6 +194,8 @@ void unreliable_input(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements);
 void datagram_input(struct qp *qp, const struct wire_packet *packet, struct placements *placements);
 void datagram_placed(struct qp *qp, const struct wire_packet *packet);
+/* A placement of the packet, which was accepted, has failed. */
+void unreliable_memory_gone(struct qp *qp, const struct wire_packet *packet);
 
 /* recv_request.c: the receive request of the message being received */
 

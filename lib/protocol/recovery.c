@@ -237,6 +237,28 @@ void recovery_on_rnr_nak(struct qp *qp, struct psn psn, uint8_t timer_code, uint
 	r->refused = true;
 }
 
+void qp_take_back(struct qp *qp, uint32_t packets, uint64_t now_ns)
+{
+	struct requester *r = &qp->requester;
+
+	if (qp->type == FRL_QPT_RC) {
+		recovery_repeat(qp, now_ns);
+		return;
+	}
+	if (!qp_sends(qp))
+		return;
+	r->next = r->sent_end = psn_add(r->next, PSN_MASK + 1 - packets);
+	r->current = r->head;
+	while (r->current != r->tail) {
+		const struct send_wqe *wqe = send_wqe_at(r, r->current);
+
+		if (psn_diff(r->next, wqe->first_psn) < (int32_t)wqe->packets)
+			break;
+		r->current++;
+	}
+	r->blocked = false;
+}
+
 /* With unlimited retries, a port without room is like a slow peer: there is nothing to
  * retransmit. */
 void qp_not_taken(struct qp *qp, uint64_t now_ns)

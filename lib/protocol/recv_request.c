@@ -19,7 +19,16 @@ struct elements {
 					       * itself */
 	const struct region *src_region;
 	uint64_t keep;
+	/* All regions were checked for this packet. The memory of one may be gone since. */
+	bool is_checked;
 };
+
+static const struct region *region_of(
+	const struct elements *e, const struct frl_sge *sge, uint32_t access)
+{
+	return e->is_checked ? region_find(e->regions, sge->lkey)
+			     : region_local(e->regions, e->pd, sge, access);
+}
 
 /*
  * Adds placements for bytes [offset, offset + length) of the elements. Only checks them if
@@ -42,7 +51,7 @@ static bool walk(const struct elements *e, struct placements *placements, uint32
 			skip -= sge->length;
 			continue;
 		}
-		region = region_local(e->regions, e->pd, sge, FRL_ACCESS_LOCAL_WRITE);
+		region = region_of(e, sge, FRL_ACCESS_LOCAL_WRITE);
 		/* A region was replaced: neither the processor nor one device reaches both
 		 * operands now. */
 		if (!region || (e->src && !region_same_reach(region, e->src_region)))
@@ -57,6 +66,8 @@ static bool walk(const struct elements *e, struct placements *placements, uint32
 				.region = region,
 				.action = e->action,
 				.src = e->src ? e->src + offset + done : dst,
+				.may_fault = region_may_unmap(region) ||
+					(e->src_region && region_may_unmap(e->src_region)),
 				.keep = n == length ? e->keep : 0,
 			};
 		done += n;
@@ -115,7 +126,8 @@ void receive_take(struct qp *qp)
 }
 
 /* Returns false if the operand of a reducing request is gone. */
-static bool elements_of(const struct qp *qp, const struct recv_wqe *wqe, struct elements *ret)
+static bool elements_of(
+	const struct qp *qp, const struct recv_wqe *wqe, bool is_checked, struct elements *ret)
 {
 	const struct recv_queue *queue = queue_of(qp);
 	const struct frl_recv_action *action = &wqe->action;
@@ -129,13 +141,14 @@ static bool elements_of(const struct qp *qp, const struct recv_wqe *wqe, struct 
 		.sge = wqe->sge,
 		.n_sge = wqe->n_sge,
 		.keep = wqe->keep,
+		.is_checked = is_checked,
 	};
 	if (action->type != FRL_ACTION_REDUCE)
 		return true;
 	ret->action = action;
 	if (!action->src)
 		return true;
-	region = region_local(queue->regions, queue->pd, &src, 0);
+	region = region_of(ret, &src, 0);
 	if (!region)
 		return false;
 	ret->src = region_memory(region, (uintptr_t)action->src);
@@ -153,7 +166,8 @@ enum receive_verdict receive_check(
 		return RECEIVE_TOO_LONG;
 	if (action->type == FRL_ACTION_REDUCE && length % frl_dtype_size(action->dtype) != 0)
 		return RECEIVE_TOO_LONG;
-	if (!elements_of(qp, wqe, &elements) || !walk(&elements, 0, (uint32_t)offset, 0, length))
+	if (!elements_of(qp, wqe, false, &elements) ||
+		!walk(&elements, 0, (uint32_t)offset, 0, length))
 		return RECEIVE_MEMORY_GONE;
 	return RECEIVE_FITS;
 }
@@ -164,7 +178,7 @@ void receive_place(struct qp *qp, struct placements *placements, uint32_t offset
 	struct elements elements;
 
 	/* receive_check() has checked all of it. */
-	if (elements_of(qp, qp->responder.recv, &elements))
+	if (elements_of(qp, qp->responder.recv, true, &elements))
 		walk(&elements, placements, offset, payload, length);
 }
 

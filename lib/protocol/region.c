@@ -33,8 +33,12 @@ bool region_add(struct region_table *table, struct region *region, uint32_t rand
 
 const char *region_local_refusal(const struct region_table *table, const struct frl_sge *sge)
 {
-	if (!region_find(table, sge->lkey))
+	const struct region *region = region_find(table, sge->lkey);
+
+	if (!region)
 		return "an element's lkey names no memory region";
+	if (region_is_gone(region))
+		return "the memory of an element's region was unmapped";
 	return "an element is not inside its memory region, or the region has "
 	       "another protection domain or lacks local write";
 }
@@ -90,7 +94,7 @@ bool region_bind(struct region_table *table, struct region *window, struct regio
 	window->addr = region_memory(parent, bind->addr);
 	window->iova = bind->addr;
 	window->length = bind->length;
-	window->access = bind->access;
+	window->access = bind->access | (parent->access & FRL_ACCESS_MAY_UNMAP);
 	window->port_mem = parent->port_mem;
 	window->owner = parent->owner;
 	window->parent = parent;

@@ -7,6 +7,7 @@
 #ifndef FERRULE_PROTOCOL_REGION_H
 #define FERRULE_PROTOCOL_REGION_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,9 +30,13 @@ struct region {
 	uint64_t length;
 	uint64_t iova; /* address that requests use for `addr` */
 	uint32_t key;
-	uint32_t access; /* enum frl_access */
-	const void *pd;  /* identity of the protection domain */
-	void *port_mem;  /* registration with the port, owned by the engine; a window: its parent's
+	uint32_t access; /* enum frl_access; a window: also MAY_UNMAP of its parent */
+	/* MAY_UNMAP: a part of the memory was unmapped, so nothing is allowed. Any thread sets it
+	 * at any time. A window: see its parent. */
+	atomic_bool is_gone;
+	bool is_window;
+	const void *pd; /* identity of the protection domain */
+	void *port_mem; /* registration with the port, owned by the engine; a window: its parent's
 			 */
 	/* NULL: host memory. Otherwise identity of the device that reaches the memory, as the
 	 * processor does not. port_mem is then NULL, or a registration that only a NIC reads. No
@@ -40,7 +45,6 @@ struct region {
 	/* NULL, or the share that keeps the payload. `addr` is then only a name. The region has no
 	 * lkey, no windows, and no right but REMOTE_WRITE. */
 	struct fragments *fragments;
-	bool is_window;
 	uint32_t windows;      /* a region: number of windows bound to it */
 	struct region *parent; /* a window */
 	const void *qp;        /* a window: identity of its queue pair */
@@ -93,6 +97,8 @@ static inline struct region *region_find(const struct region_table *table, uint3
  * A bind for remote writes or atomics also needs LOCAL_WRITE, and one for remote atomics needs
  * host memory. A window allows its queue pair the remote accesses that it was bound with. An
  * unbound window allows nothing. All accesses are limited to the bounds and the protection domain.
+ * A region whose memory is gone allows nothing, nor do its windows. That may change between two
+ * checks of one packet: use the region of the first.
  */
 
 static inline bool region_contains(const struct region *region, uint64_t va, uint64_t length)
@@ -113,6 +119,23 @@ static inline bool region_same_reach(const struct region *a, const struct region
 	return a->owner == b->owner;
 }
 
+static inline bool region_may_unmap(const struct region *region)
+{
+	return region->access & FRL_ACCESS_MAY_UNMAP;
+}
+
+/* Returns the region of a bound window, or the region itself. */
+static inline const struct region *region_base(const struct region *region)
+{
+	return region->is_window && region->parent ? region->parent : region;
+}
+
+static inline bool region_is_gone(const struct region *region)
+{
+	return region_may_unmap(region) &&
+		atomic_load_explicit(&region_base(region)->is_gone, memory_order_acquire);
+}
+
 /* Returns true if the region allows all of `access` to [va, va + length), for any queue pair. */
 static inline bool region_allows(
 	const struct region *region, const void *pd, uint64_t va, uint64_t length, uint32_t access)
@@ -121,7 +144,7 @@ static inline bool region_allows(
 	const uint32_t rights = access & ~(uint32_t)REGION_HOST_READ;
 
 	return region->pd == pd && (region->access & rights) == rights &&
-		region_contains(region, va, length) &&
+		region_contains(region, va, length) && !region_is_gone(region) &&
 		(access == FRL_ACCESS_REMOTE_WRITE || !region->fragments) &&
 		(!(access & by_processor) || region_is_host_memory(region));
 }

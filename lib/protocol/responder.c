@@ -147,9 +147,10 @@ void responder_refuse(
 			"READs than agreed, or longer than the receive",
 		[NAK_REMOTE_ACCESS] =
 			"the peer requested memory that it may not access: wrong key, "
-			"range or access rights",
+			"range or access rights, or unmapped memory",
 		[NAK_REMOTE_OPERATIONAL] =
-			"the memory of a posted receive is gone: it was deregistered too early",
+			"the memory of a posted receive is gone: it was deregistered or unmapped "
+			"too early",
 	};
 
 	qp_explain(qp, reasons[code]);
@@ -239,7 +240,8 @@ static void accept_atomic(
 	struct qp *qp, const struct wire_packet *packet, struct placements *placements)
 {
 	const struct atomic_eth *atomic = &packet->h.atomic;
-	const struct region *region = atomic_region(qp, atomic);
+	/* classify_atomic() has checked it. Its memory may be gone since. */
+	const struct region *region = region_find(qp->regions, atomic->rkey);
 	struct responder_resource *resource = accept_resource(qp, packet, 1);
 
 	resource->atomic = true;
@@ -385,6 +387,7 @@ static inline bool write_fast(struct qp *qp, const struct wire_packet *packet,
 		.payload = packet->payload,
 		.length = length,
 		.region = region,
+		.may_fault = region_may_unmap(region),
 	};
 	advance(r, 1, last);
 	acknowledge_when_due(qp, packet);
@@ -418,6 +421,36 @@ void responder_input(struct qp *qp, const struct wire_packet *packet, struct pla
 	} else {
 		take_request(qp, packet, placements);
 	}
+}
+
+void responder_memory_gone(struct qp *qp, const struct wire_packet *packet)
+{
+	struct responder *r = &qp->responder;
+	struct psn psn = packet->h.bth.psn;
+	bool send = packet->op->operation == OPERATION_SEND;
+
+	if (qp->state == FRL_QPS_ERR)
+		return;
+	if (packet->op->flags & OPCODE_LAST)
+		r->msn = (r->msn - 1) & PSN_MASK;
+	if (packet->op->operation == OPERATION_ATOMIC)
+		resource_withdraw(qp);
+	if (send) {
+		r->offset -= packet->payload_len;
+		responder_refuse(qp, NAK_REMOTE_OPERATIONAL, FRL_WC_LOC_PROT_ERR, psn);
+	} else {
+		responder_refuse(qp, NAK_REMOTE_ACCESS,
+			current_receive(qp, packet, FRL_WC_REM_ACCESS_ERR), psn);
+	}
+}
+
+void qp_response_gone(struct qp *qp, struct psn psn)
+{
+	if (qp->type != FRL_QPT_RC || qp->state == FRL_QPS_RESET || qp->state == FRL_QPS_INIT)
+		return;
+	/* A NAK that waits is for a later request. */
+	resource_reset(qp);
+	responder_refuse(qp, NAK_REMOTE_ACCESS, FRL_WC_SUCCESS, psn);
 }
 
 /* On a link that reports a dead peer, requests have no timeout. The peer must learn that this end

@@ -75,6 +75,15 @@ struct responder_resource *resource_add(struct qp *qp)
 	return resource;
 }
 
+void resource_withdraw(struct qp *qp)
+{
+	struct responder *r = &qp->responder;
+	struct responder_resource *resource = slot_at(r, r->resource_tail - 1);
+
+	r->n_pending -= resource->pending;
+	*resource = (struct responder_resource){ 0 };
+}
+
 static uint32_t position_of(const struct responder *r, const struct responder_resource *resource)
 {
 	uint32_t newer = (r->resource_tail - 1 - (uint32_t)(resource - r->resources)) & SLOT_MASK;

@@ -102,6 +102,20 @@ void unreliable_input(
 		give_up_message(qp);
 }
 
+void unreliable_memory_gone(struct qp *qp, const struct wire_packet *packet)
+{
+	if (qp->state == FRL_QPS_ERR)
+		return;
+	if (qp->responder.recv) {
+		qp->stats->drop_no_recv++;
+		refuse_receive(qp, FRL_WC_LOC_PROT_ERR);
+	} else {
+		qp->stats->drop_message++;
+	}
+	if (!(packet->op->flags & OPCODE_LAST) && qp->state != FRL_QPS_ERR)
+		qp->responder.message = MESSAGE_DROPPED;
+}
+
 /* The IP header is in the 40 bytes before the payload; an IPv4 header is at their end (Annex A17).
  */
 static void fill_grh(struct placements *placements, const struct wire_packet *packet)

@@ -125,6 +125,18 @@ static void copy_payload(struct port_packet *packet, uint8_t *copy)
 	packet->n_pieces = packet->n_pieces > 0;
 }
 
+/* As a driver that copies payload. */
+static bool is_unreadable(const struct port_packet *packet)
+{
+	uintptr_t at;
+
+	for (uint8_t i = 0; i < packet->n_pieces; i++)
+		if (packet->pieces[i].may_fault &&
+			!fault_read(packet->pieces[i].addr, packet->pieces[i].len, &at))
+			return true;
+	return false;
+}
+
 static uint16_t tx_burst(
 	struct port *base, uint16_t link, const struct port_packet packets[], uint16_t n)
 {
@@ -135,6 +147,10 @@ static uint16_t tx_burst(
 	ck_assert_uint_gt(n, 0);
 	for (i = 0; i < n && port->room[link]; i++) {
 		ck_assert_uint_lt(port->n_sent, FAKE_SENT);
+		if (is_unreadable(&packets[i])) {
+			base->is_unreadable = true;
+			break;
+		}
 		port->sent[port->n_sent] = (struct fake_sent){ link, packets[i] };
 		if (packets[i].copy)
 			copy_payload(&port->sent[port->n_sent].packet, port->copies[port->n_sent]);

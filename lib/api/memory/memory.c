@@ -64,7 +64,8 @@ int frl_pd_destroy(struct frl_pd *pd)
 static int check_region(const struct frl_mr *region, const char *function)
 {
 	const uint32_t known = FRL_ACCESS_LOCAL_WRITE | FRL_ACCESS_REMOTE_WRITE |
-		FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND;
+		FRL_ACCESS_REMOTE_READ | FRL_ACCESS_REMOTE_ATOMIC | FRL_ACCESS_MW_BIND |
+		FRL_ACCESS_MAY_UNMAP;
 	const uint32_t writing = FRL_ACCESS_REMOTE_WRITE | FRL_ACCESS_REMOTE_ATOMIC;
 	uint64_t addr = (uintptr_t)region->addr;
 

@@ -141,6 +141,8 @@ enum frl_access {
 	FRL_ACCESS_REMOTE_READ = 1 << 2,
 	FRL_ACCESS_REMOTE_ATOMIC = 1 << 3,
 	FRL_ACCESS_MW_BIND = 1 << 4, /* memory windows may be bound to the region */
+	/* The memory may be unmapped before frl_dereg_mr(): see frl_reg_mr(). */
+	FRL_ACCESS_MAY_UNMAP = 1 << 16,
 };
 
 struct frl_qp_config {

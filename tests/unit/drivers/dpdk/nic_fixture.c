@@ -121,7 +121,7 @@ struct port_packet nic_packet_of(uint32_t at, uint32_t len)
 		.header_len = HEADER,
 		.trailer_len = TRAILER,
 		.n_pieces = len ? 1 : 0,
-		.pieces[0] = { nic_memory + at, len, nic_mem },
+		.pieces[0] = { .addr = nic_memory + at, .len = len, .mem = nic_mem },
 	};
 
 	memset(packet.header, 0x11, HEADER);

@@ -92,6 +92,27 @@ START_LOOP_TEST(length, 2 * ROWS(lengths))
 }
 END_TEST
 
+/* The beginning of a frame that is given up is not known at the other end. */
+START_TEST(cancelled)
+{
+	enum { LEN = 100 };
+	uint8_t *rest;
+
+	ring_choose(RING_BYTES);
+	for (uint32_t flow = 0; flow < 3; flow++) {
+		fill(sent, LEN, flow, flow);
+		ck_assert_int_eq(ring_begin(&tx, sent, LEN - 10, 10, &rest), 0);
+		memset(rest, 0xee, 5);
+		ring_cancel(&tx);
+		ck_assert_int_eq(ring_look(&rx, MAX), -EAGAIN);
+		for (int i = 0; i < 3; i++) {
+			ck_assert_int_eq(send_frame(LEN - 10, LEN), 0);
+			expect_frame(LEN);
+		}
+	}
+}
+END_TEST
+
 /* ---- frames whose rest stays in the ring */
 
 static int send_split(uint32_t header_len, uint32_t len)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -97,6 +98,31 @@ START_LOOP_TEST(refused, ROWS(refusals))
 	ck_assert_uint_eq(taken, 4);
 	ck_assert_uint_eq(ports[0]->dropped.tx_dropped, refusals[_i].lost);
 	ck_assert_int_eq(ports[0]->joins, refusals[_i].joins);
+}
+END_TEST
+
+/* Payload that is not mapped: the port stops before its frame if it may be unmapped, and otherwise
+ * drops it. */
+START_LOOP_TEST(unmapped, PAIRS(2, 2))
+{
+	bool may_fault = _i % 2, is_joined = _i / 2;
+	unsigned at = is_joined ? 1 : 3, taken = 0;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct port_packet packets[4];
+	void *gone = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	make_packets(packets, 4, true, 1024);
+	packets[3].header[0] ^= 2;
+	packets[at].pieces[0].addr = gone;
+	packets[at].pieces[0].may_fault = may_fault;
+	munmap(gone, page);
+	for (int i = 0; i < 3; i++)
+		taken += packet_tx_burst(
+			&ports[0]->base, 0, packets + taken, (uint16_t)(4 - taken));
+	ck_assert_int_eq(ports[0]->base.is_unreadable, may_fault);
+	ck_assert_uint_eq(taken, !may_fault ? 4 : is_joined ? 0 : 3);
+	ck_assert_uint_eq(ports[0]->dropped.tx_dropped, may_fault ? 0 : is_joined ? 3 : 1);
+	ports[0]->base.is_unreadable = false;
 }
 END_TEST
 

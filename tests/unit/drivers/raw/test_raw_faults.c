@@ -94,7 +94,9 @@ START_LOOP_TEST(sends, ROWS(ways))
 	packet.n_pieces = (uint8_t)ways[_i].pieces;
 	packet.copy = ways[_i].copy;
 	for (unsigned i = 0; i < ways[_i].pieces; i++) {
-		packet.pieces[i] = (struct port_piece){ payload + i * PIECE, 11 + i, mem };
+		packet.pieces[i] = (struct port_piece){
+			.addr = payload + i * PIECE, .len = 11 + i, .mem = mem
+		};
 		memcpy(want + length, payload + i * PIECE, 11 + i);
 		length += 11 + i;
 	}
@@ -142,7 +144,7 @@ START_TEST(sends_lengths)
 	packets[0].n_pieces = 1;
 	for (uint32_t n = 1; n <= 18; n++) {
 		packets[0].trailer_len = (uint8_t)(n % 4);
-		packets[0].pieces[0] = (struct port_piece){ payload, n, mem };
+		packets[0].pieces[0] = (struct port_piece){ .addr = payload, .len = n, .mem = mem };
 		memset(payload, (int)n, n);
 		ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, packets, 1), 1);
 		ck_assert_uint_eq(seen.length, n % 4 + n > 18 ? 42 + n % 4 + n : 60);
@@ -153,7 +155,9 @@ START_TEST(sends_lengths)
 	packets[0].trailer_len = 0;
 	packets[0].pieces[0].len = FRAME - 42;
 	packets[1].n_pieces = 1;
-	packets[1].pieces[0] = (struct port_piece){ payload, FRAME + 4 - 64, mem };
+	packets[1].pieces[0] = (struct port_piece){
+		.addr = payload, .len = FRAME + 4 - 64, .mem = mem
+	};
 	seen.n = 0;
 	ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, packets, 3), 3);
 	ck_assert_uint_eq(seen.n, 3);
@@ -326,7 +330,9 @@ START_LOOP_TEST(sends_from_gpu, 3)
 		is_ok(rc);
 	for (unsigned i = 0; mem && i < 2; i++) {
 		packet.n_pieces = 1;
-		packet.pieces[0] = (struct port_piece){ at(memory_of_gpu + 100), PIECE, mem };
+		packet.pieces[0] = (struct port_piece){
+			.addr = at(memory_of_gpu + 100), .len = PIECE, .mem = mem
+		};
 		fake_verbs_hold(true);
 		ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, &packet, 1), 1);
 		ck_assert(!nic->ops->mem_idle(nic, mem));
@@ -356,7 +362,9 @@ START_TEST(sends_what_is_gone)
 	is_ok(nic->ops->mem_map(nic, memory, PAGE, &mem));
 	for (unsigned i = 0; i < 2; i++) {
 		packets[i].n_pieces = 1;
-		packets[i].pieces[0] = (struct port_piece){ memory + i * PAGE, 100, mem };
+		packets[i].pieces[0] = (struct port_piece){
+			.addr = memory + i * PAGE, .len = 100, .mem = mem
+		};
 	}
 	ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, packets, 2), 2);
 	ck_assert(nic->ops->mem_idle(nic, mem));
@@ -492,7 +500,7 @@ START_LOOP_TEST(breaks, 2 * ROWS(breakages))
 	}
 	fake_verbs_hold(true);
 	packet.n_pieces = 1;
-	packet.pieces[0] = (struct port_piece){ memory, 100, mem };
+	packet.pieces[0] = (struct port_piece){ .addr = memory, .len = 100, .mem = mem };
 	ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, &packet, 1), 1);
 	ck_assert(!nic->ops->mem_idle(nic, mem));
 	must_be(PORT_LINK_UP);

@@ -407,7 +407,7 @@ static void send_from(const uint8_t *address, struct port_mem *mem)
 
 	memcpy(packet.header, other_mac, 6);
 	memcpy(packet.header + 6, own_mac, 6);
-	packet.pieces[0] = (struct port_piece){ address, 100, mem };
+	packet.pieces[0] = (struct port_piece){ .addr = address, .len = 100, .mem = mem };
 	ck_assert_uint_eq(nic->ops->tx_burst(nic, 0, &packet, 1), 1);
 }
 
