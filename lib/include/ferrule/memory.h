@@ -36,9 +36,20 @@ FRL_API int frl_pd_destroy(struct frl_pd *pd);
 
 /*
  * Registers [addr, addr + length) for work requests, and for the peer with the rights of `access`
- * (enum frl_access). The memory must stay mapped until frl_dereg_mr(). `length` must not be 0.
- * Remote write and atomic rights need LOCAL_WRITE. Keys have random bits, and a key is not reused
- * soon.
+ * (enum frl_access). The memory must stay mapped until frl_dereg_mr(), except as below. `length`
+ * must not be 0. Remote write and atomic rights need LOCAL_WRITE. Keys have random bits, and a key
+ * is not reused soon.
+ *
+ * With FRL_ACCESS_MAY_UNMAP a program may unmap the memory, or a part of it, before
+ * frl_dereg_mr(). The whole region then allows nothing, as if it were deregistered: requests in
+ * flight complete with FRL_WC_LOC_PROT_ERR, later ones are refused, and those of peers complete
+ * with FRL_WC_REM_ACCESS_ERR. Pages may be given back (madvise(2)) at any time. Files, and all
+ * memory on systems without userfaultfd(2), are not watched: the region fails when an address is
+ * used that is not mapped, and other memory that was mapped there meanwhile is accessed. The first
+ * such region installs a handler for SIGSEGV and SIGBUS, which passes all signals of the
+ * application on to the handler that was there before. A handler that is installed later must do
+ * the same, and threads that call the library must not block the two. A NIC pins the memory and
+ * ignores the flag. GPU memory is not watched.
  *
  * GPU memory is registered by its device pointer, in the process that allocated it. frl_mr_query()
  * returns the access method and why it was chosen. Deregister the region before you free the
