@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * An attempt is ended by siglongjmp() out of the handler. The handler runs in the thread that
- * faults, at the instruction that faults, so it interrupts nothing but the access. SA_NODEFER keeps
- * the thread's signal mask unchanged, and sigsetjmp() need not save it, which would be a system
- * call.
+ * faults, at the instruction that faults, so it interrupts nothing but the access. sigsetjmp() does
+ * not save the signal mask, which would be a system call in each attempt. The handler takes it from
+ * the context: a handler that was installed later, and passes the fault on, has changed the mask.
  */
 #include "lib/base/memory/fault.h"
 
@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <ucontext.h>
 
 #include "lib/base/memory/copy.h"
 
@@ -28,11 +29,19 @@ enum {
 	N_SIGNALS = 2,
 };
 
+/* From Linux' <asm/signal.h>, which conflicts with <signal.h>. */
+#ifndef SS_AUTODISARM
+#define SS_AUTODISARM (1U << 31)
+#endif
+
 struct attempt {
 	sigjmp_buf env;
 	const struct fault_area *areas;
 	unsigned n;
+	/* Set by the handler. */
 	uintptr_t at;
+	sigset_t mask; /* of the thread before the fault */
+	stack_t stack;
 };
 
 /* The handler must not allocate, as other models may do at the first use in a thread. */
@@ -41,6 +50,8 @@ static _Thread_local struct attempt *volatile current __attribute__((tls_model("
 static const int signals[N_SIGNALS] = { SIGSEGV, SIGBUS };
 /* The actions that the application had installed. */
 static struct sigaction before[N_SIGNALS];
+/* Such a handler with SA_RESETHAND was called, and the default action follows. */
+static atomic_bool is_reset[N_SIGNALS];
 
 static bool expects(const struct attempt *attempt, uintptr_t at)
 {
@@ -63,7 +74,8 @@ static void end_by_default(int signal, bool is_sent)
 /* Does what the kernel would do without the handler of this file. */
 static void pass_on(int signal, siginfo_t *info, void *context)
 {
-	const struct sigaction *next = &before[signal == SIGBUS];
+	const int i = signal == SIGBUS;
+	const struct sigaction *next = &before[i];
 	bool is_sent = info->si_code <= 0;
 	sigset_t mask = next->sa_mask;
 
@@ -74,10 +86,10 @@ static void pass_on(int signal, siginfo_t *info, void *context)
 			end_by_default(signal, is_sent);
 		return;
 	}
-	if (next->sa_flags & SA_RESETHAND) {
-		const struct sigaction action = { .sa_handler = SIG_DFL };
-
-		sigaction(signal, &action, NULL);
+	/* The handler of this file stays, for attempts. */
+	if ((next->sa_flags & SA_RESETHAND) && atomic_exchange(&is_reset[i], true)) {
+		end_by_default(signal, is_sent);
+		return;
 	}
 	if (!(next->sa_flags & SA_NODEFER))
 		sigaddset(&mask, signal);
@@ -89,13 +101,38 @@ static void pass_on(int signal, siginfo_t *info, void *context)
 		next->sa_handler(signal);
 }
 
+/*
+ * The return from a handler enables a stack with SS_AUTODISARM again, and a jump does not. The flag
+ * is set after the jump, by restore(): with it, another signal would use this stack from its top.
+ */
+static void keep_stack(struct attempt *attempt, const stack_t *stack)
+{
+	stack_t plain = *stack;
+
+	attempt->stack = *stack;
+	plain.ss_flags &= (int)~SS_AUTODISARM;
+	if (plain.ss_flags != stack->ss_flags)
+		sigaltstack(&plain, NULL);
+}
+
+/* Does what the return from the handler would have done. */
+static void restore(const struct attempt *attempt)
+{
+	if ((unsigned)attempt->stack.ss_flags & SS_AUTODISARM)
+		sigaltstack(&attempt->stack, NULL);
+	pthread_sigmask(SIG_SETMASK, &attempt->mask, NULL);
+}
+
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
+	const ucontext_t *interrupted = context;
 	struct attempt *attempt = current;
 	uintptr_t at = (uintptr_t)info->si_addr;
 
 	if (attempt && info->si_code > 0 && expects(attempt, at)) {
 		attempt->at = at;
+		attempt->mask = interrupted->uc_sigmask;
+		keep_stack(attempt, &interrupted->uc_stack);
 		siglongjmp(attempt->env, 1);
 	}
 	pass_on(signal, info, context);
@@ -142,6 +179,7 @@ bool fault_try(void (*access)(void *arg), void *arg, const struct fault_area are
 	attempt.n = n;
 	if (sigsetjmp(attempt.env, THREAD_SANITIZER)) {
 		current = NULL;
+		restore(&attempt);
 		/* Stores of the part that was copied. */
 		copy_settle();
 		*ret_at = attempt.at;

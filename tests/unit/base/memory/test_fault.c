@@ -142,6 +142,77 @@ START_TEST(leaves_no_trace)
 }
 END_TEST
 
+static struct sigaction earlier;
+
+static void pass_back(int signal, siginfo_t *info, void *context)
+{
+	n_handled++;
+	earlier.sa_sigaction(signal, info, context);
+}
+
+/* A handler that the program installs later passes the fault on, with its own mask in effect. */
+START_TEST(handler_before_ours)
+{
+	struct sigaction action = { .sa_sigaction = pass_back, .sa_flags = SA_SIGINFO };
+	sigset_t now;
+	uint8_t byte;
+
+	unmap();
+	n_handled = 0;
+	sigemptyset(&action.sa_mask);
+	sigaddset(&action.sa_mask, SIGUSR1);
+	sigaction(SIGSEGV, &action, &earlier);
+	for (int i = 0; i < 3; i++)
+		ck_assert(!fault_copy(&byte, memory + 2 * page, 1));
+	sigaction(SIGSEGV, &earlier, NULL);
+	ck_assert_int_eq(n_handled, 3);
+	pthread_sigmask(SIG_BLOCK, NULL, &now);
+	ck_assert(!sigismember(&now, SIGSEGV) && !sigismember(&now, SIGUSR1));
+}
+END_TEST
+
+/* From Linux' <asm/signal.h>. */
+#ifndef SS_AUTODISARM
+#define SS_AUTODISARM (1U << 31)
+#endif
+
+/* Whether the kernel disables the stack while a handler runs on it. */
+static const unsigned stack_flags[] = { 0, SS_AUTODISARM };
+
+static void *copy_on_stack(void *arg)
+{
+	const unsigned *flags = arg;
+	const stack_t stack = {
+		.ss_sp = malloc(1 << 16), .ss_size = 1 << 16, .ss_flags = (int)*flags
+	};
+	stack_t before, now = { .ss_sp = NULL };
+	uint8_t byte;
+
+	/* Kernels before 4.7 have no such flag. */
+	if (!sigaltstack(&stack, &before)) {
+		for (int i = 0; i < 3; i++)
+			ck_assert(!fault_copy(&byte, memory + 2 * page, 1));
+		sigaltstack(NULL, &now);
+		ck_assert_ptr_eq(now.ss_sp, stack.ss_sp);
+		ck_assert_uint_eq(now.ss_size, stack.ss_size);
+		ck_assert_uint_eq((unsigned)now.ss_flags, *flags);
+		sigaltstack(&before, NULL);
+	}
+	free(stack.ss_sp);
+	return NULL;
+}
+
+START_LOOP_TEST(alternative_stack, ROWS(stack_flags))
+{
+	pthread_t thread;
+
+	unmap();
+	copy_on_stack((void *)&stack_flags[_i]);
+	ck_assert_int_eq(pthread_create(&thread, NULL, copy_on_stack, (void *)&stack_flags[_i]), 0);
+	pthread_join(thread, NULL);
+}
+END_TEST
+
 /* ---- other faults, in a process of their own: the handler is installed after the application's */
 
 static void touch_outside(void *arg)
@@ -166,6 +237,17 @@ static void fault_in_an_attempt(void)
 static void send_signal(void)
 {
 	raise(SIGSEGV);
+}
+
+/* The handler of attempts stays when the program's own is reset. */
+static void send_signal_then_copy(void)
+{
+	uint8_t byte;
+
+	if (n_handled == 0)
+		raise(SIGSEGV);
+	else if (fault_copy(&byte, memory + 2 * page, 1))
+		_exit(5);
 }
 
 static sigjmp_buf env;
@@ -229,6 +311,8 @@ static const struct {
 	{ INFO, fault_in_an_attempt, 0, 2 },
 	{ INFO, send_signal, 0, 2 },
 	{ ONCE, fault_outside_of_an_attempt, SIGSEGV, 1 },
+	{ ONCE, send_signal, SIGSEGV, 1 },
+	{ ONCE, send_signal_then_copy, 0, 1 },
 };
 
 static void fault_twice(void (*act)(void))
