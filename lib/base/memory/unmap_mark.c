@@ -12,6 +12,7 @@
 #include "lib/base/memory/unmap_mark.h"
 
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/base/error.h"
@@ -21,6 +22,8 @@
 enum {
 	MARKS_MAX = 8192,
 	RELEASED_MAX = 256 << 10, /* bytes; longer ranges stay watched */
+	PAUSE_NS = 1000000,
+	PAUSES = 100,
 };
 
 static struct {
@@ -31,6 +34,7 @@ static struct {
 	struct unmap_mark *root;
 	unsigned n;
 	unsigned process;
+	bool is_behind; /* waiting for earlier messages did not help */
 	uint32_t random;
 	struct unmap_listener listener;
 } marks = { .mutex = PTHREAD_MUTEX_INITIALIZER, .random = 1 };
@@ -186,6 +190,7 @@ static void reset_in_child(void)
 	marks.is_open = false;
 	marks.root = NULL;
 	marks.n = 0;
+	marks.is_behind = false;
 	marks.process++;
 }
 
@@ -234,15 +239,39 @@ void unmap_mark_close(void)
 	pthread_mutex_unlock(&marks.mutex);
 }
 
+/*
+ * Takes the lock when earlier messages were handled. They are about what was mapped before at the
+ * addresses of the next mark, and would set its flag. A thread that unmaps may have lost its
+ * processor before its message, so this waits without the lock.
+ *
+ * Some kernels count a failed mremap() as a change for ever. After one wait in vain, marks are
+ * added at once: a late message is then less likely than memory that nobody watches.
+ */
+static void lock_caught_up(void)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE_NS };
+	int pauses = 0;
+
+	unmap_watch_lock();
+	while (!unmap_watch_catch_up()) {
+		if (marks.is_behind || pauses++ == PAUSES) {
+			marks.is_behind = true;
+			return;
+		}
+		unmap_watch_unlock();
+		nanosleep(&pause, NULL);
+		unmap_watch_lock();
+	}
+	marks.is_behind = false;
+}
+
 /* Watches the range and adds the mark. Huge pages of hugetlbfs need their own size. */
 static bool try_add(struct unmap_mark *mark, size_t page)
 {
 	bool is_added;
 
-	unmap_watch_lock();
-	/* Earlier messages are about what was mapped at the address before. */
-	is_added = marks.n < MARKS_MAX && unmap_watch_catch_up() &&
-		unmap_watch_mapping(mark->start, mark->end, page) == 0;
+	lock_caught_up();
+	is_added = marks.n < MARKS_MAX && unmap_watch_mapping(mark->start, mark->end, page) == 0;
 	if (is_added) {
 		mark->page = page;
 		mark->process = marks.process;

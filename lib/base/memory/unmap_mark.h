@@ -39,6 +39,10 @@ void unmap_mark_close(void);
  * file, or another kind that the kernel does not report. Returns false also if there are 8192
  * marks. The mark is then unused. The kernel watches whole pages, so the first and the last one may
  * hold other data.
+ *
+ * If a thread unmaps watched memory at this moment, this waits for its message, up to 0.1 s. After
+ * that the mark is added nevertheless. A message about earlier memory at the same addresses then
+ * sets the flag.
  */
 bool unmap_mark_add(struct unmap_mark *mark, uintptr_t start, uintptr_t end, atomic_bool *is_gone);
 /* Removes a mark, also one that is unused. The flag is not set any more. */

@@ -2,11 +2,16 @@
 /* Marks of memory: which flags are set when memory is unmapped. The threads and calls of the watch
  * itself are tested in test_unmap_watch.c. */
 #include <check.h>
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "lib/base/memory/unmap_mark.h"
@@ -159,6 +164,48 @@ START_TEST(not_mapped)
 	munmap(memory, page);
 	ck_assert(!add(&marks[0], 0, page));
 	drop(&marks[0]);
+	map(0, 1);
+}
+END_TEST
+
+/* While is_changing, the kernel seems to have a message that never arrives. The ioctl() that
+ * test_mapping.c puts in its place calls this one. */
+static bool is_changing;
+static unsigned n_asked;
+
+int ioctl(int fd, unsigned long request, ...)
+{
+	va_list args;
+	void *arg;
+
+	va_start(args, request);
+	arg = va_arg(args, void *);
+	va_end(args);
+	if (request == UFFDIO_WRITEPROTECT && is_changing) {
+		n_asked++;
+		errno = EAGAIN;
+		return -1;
+	}
+	return (int)syscall(SYS_ioctl, fd, request, arg);
+}
+
+/* A mark has its effect nevertheless, and only the first one waits. */
+START_TEST(message_never_arrives)
+{
+	if (is_off())
+		return;
+	is_changing = true;
+	ck_assert(add(&marks[0], 0, page));
+	ck_assert_uint_gt(n_asked, 1);
+	n_asked = 0;
+	ck_assert(add(&marks[1], page, 2 * page));
+	ck_assert_uint_eq(n_asked, 1);
+	munmap(memory, page);
+	ck_assert(is_gone(&marks[0]) && !is_gone(&marks[1]));
+	is_changing = false;
+	ck_assert(add(&marks[2], 2 * page, 3 * page));
+	for (int i = 0; i < 3; i++)
+		drop(&marks[i]);
 	map(0, 1);
 }
 END_TEST
