@@ -28,32 +28,8 @@ static void unmap(struct soft_device *device, struct port_mem *mem)
 		device->port->ops->mem_unmap(device->port, mem);
 }
 
-/* Sets `has_marks` and returns the former value. */
-static bool note_marks(struct soft_device *device, bool has_marks)
-{
-	bool had_marks;
-
-	device_enter(&device->base);
-	had_marks = device->has_marks;
-	device->has_marks |= has_marks;
-	device_leave(&device->base);
-	return had_marks;
-}
-
-/* Prepares for regions whose memory may be unmapped. Without the guard: this may start threads. */
-static void start_marks(struct soft_device *device)
-{
-	if (note_marks(device, false))
-		return;
-	fault_start();
-	unmap_mark_open();
-	/* Another thread may have done the same. */
-	if (note_marks(device, true))
-		unmap_mark_close();
-}
-
-/* Marks the memory of a region if it may be unmapped. Without the guard, as this may wait for the
- * kernel. */
+/* Marks the memory of a region if it may be unmapped. Without the guard, as this may start threads
+ * and wait for the kernel. */
 static void add_mark(struct soft_mr *mr)
 {
 	const struct region *region = &mr->region;
@@ -61,7 +37,8 @@ static void add_mark(struct soft_mr *mr)
 
 	if (!region_may_unmap(region) || !region_is_host_memory(region))
 		return;
-	start_marks(soft_device(mr->base.device));
+	fault_start();
+	unmap_mark_open(&soft_device(mr->base.device)->marks);
 	unmap_mark_add(&mr->mark, start, start + region->length, &mr->region.is_gone);
 }
 

@@ -56,8 +56,8 @@ struct soft_device {
 	struct frl_device base;
 	struct engine engine;
 	struct port *port;
-	unsigned windows; /* memory windows */
-	bool has_marks;   /* regions whose memory may be unmapped were registered */
+	unsigned windows;        /* memory windows */
+	struct unmap_user marks; /* of regions whose memory may be unmapped */
 
 	/* Local fabric: the socket that holds the address, the one that the port will listen on,
 	 * the links to other devices, and addresses to which links are being made (introduce.c). */

@@ -220,8 +220,7 @@ static void free_device(struct soft_device *device)
 {
 	if (device->listen_fd >= 0)
 		close(device->listen_fd);
-	if (device->has_marks)
-		unmap_mark_close();
+	unmap_mark_close(&device->marks);
 	if (device->claim_fd >= 0)
 		close(device->claim_fd);
 	sem_destroy(&device->wake);

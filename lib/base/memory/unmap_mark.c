@@ -27,7 +27,7 @@ enum {
 };
 
 static struct {
-	pthread_mutex_t mutex; /* for `users` and `is_open`; taken before the lock */
+	pthread_mutex_t mutex; /* for `users`, `is_open` and users; taken before the lock */
 	unsigned users;
 	bool is_open; /* the listener is added */
 	/* With the lock of unmap_watch.h. */
@@ -37,7 +37,7 @@ static struct {
 	bool is_behind; /* waiting for earlier messages did not help */
 	uint32_t random;
 	struct unmap_listener listener;
-} marks = { .mutex = PTHREAD_MUTEX_INITIALIZER, .random = 1 };
+} marks = { .mutex = PTHREAD_MUTEX_INITIALIZER, .process = 1, .random = 1 };
 
 /* ---- the treap; all with the lock held */
 
@@ -201,7 +201,19 @@ static void watch_forks(void)
 
 /* ---- the functions of the header */
 
-void unmap_mark_open(void)
+static void add_user(struct unmap_user *user)
+{
+	user->process = marks.process;
+	if (marks.users++)
+		return;
+	marks.listener = (struct unmap_listener){
+		.gone = gone, .after = after, .needs = needs, .ignores_pages = true
+	};
+	list_init(&marks.listener.node);
+	marks.is_open = unmap_watch_add(&marks.listener) == 0;
+}
+
+void unmap_mark_open(struct unmap_user *user)
 {
 	static atomic_flag was_said = ATOMIC_FLAG_INIT;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -211,13 +223,8 @@ void unmap_mark_open(void)
 	pthread_once(&once, watch_forks);
 	error_save(error);
 	pthread_mutex_lock(&marks.mutex);
-	if (marks.users++ == 0) {
-		marks.listener = (struct unmap_listener){
-			.gone = gone, .after = after, .needs = needs, .ignores_pages = true
-		};
-		list_init(&marks.listener.node);
-		marks.is_open = unmap_watch_add(&marks.listener) == 0;
-	}
+	if (user->process != marks.process)
+		add_user(user);
 	is_open = marks.is_open;
 	pthread_mutex_unlock(&marks.mutex);
 	if (!is_open && !atomic_flag_test_and_set(&was_said))
@@ -228,14 +235,14 @@ void unmap_mark_open(void)
 	error_restore(error);
 }
 
-void unmap_mark_close(void)
+void unmap_mark_close(struct unmap_user *user)
 {
 	pthread_mutex_lock(&marks.mutex);
-	/* In a child, a device of the parent is no user. */
-	if (marks.users && --marks.users == 0 && marks.is_open) {
+	if (user->process == marks.process && --marks.users == 0 && marks.is_open) {
 		marks.is_open = false;
 		unmap_watch_remove(&marks.listener);
 	}
+	user->process = 0;
 	pthread_mutex_unlock(&marks.mutex);
 }
 

@@ -25,14 +25,20 @@ struct unmap_mark {
 	struct unmap_mark *left, *right;
 	uintptr_t reach;
 	uint32_t priority;
-	unsigned process; /* number of the process in a chain of forks */
+	unsigned process; /* number of the process in a chain of forks, from 1 */
 };
 
-/* Starts to watch, for one more user. If the system does not report unmapped memory, marks have no
- * effect; the first call logs that. */
-void unmap_mark_open(void);
-/* Ends it for one user, who has no marks any more. */
-void unmap_mark_close(void);
+/* Embedded in what has marks. Zeroed before the first use. */
+struct unmap_user {
+	unsigned process; /* that watches for this user; 0: none */
+};
+
+/* Starts to watch for the user, unless this process does so already. A child of the process starts
+ * anew. If the system does not report unmapped memory, marks have no effect; the first call logs
+ * that. */
+void unmap_mark_open(struct unmap_user *user);
+/* Ends it for the user, who has no marks any more. In a child, the parent's users have ended. */
+void unmap_mark_close(struct unmap_user *user);
 
 /*
  * Adds a mark for [start, end). Returns false if the memory cannot be watched: it is not mapped, a
