@@ -30,16 +30,15 @@ static void unmap(struct soft_device *device, struct port_mem *mem)
 
 /* Marks the memory of a region if it may be unmapped. Without the guard, as this may start threads
  * and wait for the kernel. */
-static void add_mark(struct soft_mr *mr)
+static void add_mark(struct unmap_mark *mark, const struct frl_mr *mr, atomic_bool *is_gone)
 {
-	const struct region *region = &mr->region;
-	uintptr_t start = (uintptr_t)region->addr;
+	uintptr_t start = (uintptr_t)mr->addr;
 
-	if (!region_may_unmap(region) || !region_is_host_memory(region))
+	if (!(mr->access & FRL_ACCESS_MAY_UNMAP) || mr->offload || mr->fragments)
 		return;
 	fault_start();
-	unmap_mark_open(&soft_device(mr->base.device)->marks);
-	unmap_mark_add(&mr->mark, start, start + region->length, &mr->region.is_gone);
+	unmap_mark_open(&soft_device(mr->device)->marks);
+	unmap_mark_add(mark, start, start + mr->length, is_gone);
 }
 
 int soft_mr_reg(struct frl_mr *base)
@@ -58,7 +57,7 @@ int soft_mr_reg(struct frl_mr *base)
 		.owner = base->offload,
 		.fragments = base->fragments ? &soft_fragments(base->fragments)->core : NULL,
 	};
-	add_mark(mr);
+	add_mark(&mr->mark, base, &mr->region.is_gone);
 	device_enter(&device->base);
 	rc = map(device, base, &mem);
 	if (rc)
@@ -115,11 +114,16 @@ int soft_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *want
 {
 	struct soft_device *device = soft_device(base->device);
 	struct soft_mr *mr = soft_mr(base);
+	bool keeps_mark = !(flags & FRL_REREG_TRANSLATION) &&
+		!((base->access ^ wanted->access) & FRL_ACCESS_MAY_UNMAP);
+	struct unmap_mark next = { .page = 0 };
+	atomic_bool is_next_gone = false;
 	struct port_mem *mem;
 	int rc;
 
-	/* A region without a mark still fails when unmapped memory is used. */
-	unmap_mark_remove(&mr->mark);
+	/* Its flag is the region's as soon as the memory is. */
+	if (!keeps_mark)
+		add_mark(&next, wanted, &is_next_gone);
 	device_enter(&device->base);
 	rc = check_idle(device, mr);
 	if (rc)
@@ -132,10 +136,13 @@ int soft_mr_rereg(struct frl_mr *base, uint32_t flags, const struct frl_mr *want
 		mr->region.port_mem = mem;
 	}
 	engine_release_region(&device->engine, &mr->region);
+	if (!keeps_mark)
+		unmap_mark_remove(&mr->mark);
 	change_region(&mr->region, flags, wanted);
+	unmap_mark_move(&mr->mark, &next, &mr->region.is_gone);
 leave:
 	device_leave(&device->base);
-	add_mark(mr);
+	unmap_mark_remove(&next);
 	return rc;
 }
 

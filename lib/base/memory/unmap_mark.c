@@ -303,6 +303,21 @@ bool unmap_mark_add(struct unmap_mark *mark, uintptr_t start, uintptr_t end, ato
 	return huge > page && try_add(mark, huge);
 }
 
+void unmap_mark_move(struct unmap_mark *to, struct unmap_mark *from, atomic_bool *is_gone)
+{
+	if (!from->page)
+		return;
+	unmap_watch_lock();
+	marks.root = erase(marks.root, from);
+	*to = *from;
+	to->is_gone = is_gone;
+	marks.root = insert(marks.root, to);
+	if (atomic_load(from->is_gone))
+		atomic_store_explicit(is_gone, true, memory_order_release);
+	unmap_watch_unlock();
+	from->page = 0;
+}
+
 void unmap_mark_remove(struct unmap_mark *mark)
 {
 	if (!mark->page)

@@ -51,6 +51,9 @@ void unmap_mark_close(struct unmap_user *user);
  * sets the flag.
  */
 bool unmap_mark_add(struct unmap_mark *mark, uintptr_t start, uintptr_t end, atomic_bool *is_gone);
+/* Moves the mark `from`, unless it is unused, to the unused mark `to`, with another flag. That is
+ * set if the former one was. */
+void unmap_mark_move(struct unmap_mark *to, struct unmap_mark *from, atomic_bool *is_gone);
 /* Removes a mark, also one that is unused. The flag is not set any more. */
 void unmap_mark_remove(struct unmap_mark *mark);
 

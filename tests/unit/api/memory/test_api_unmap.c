@@ -616,6 +616,38 @@ START_LOOP_TEST(reregistration, N_WATCHING)
 }
 END_TEST
 
+/* The region keeps its memory, and the watch of it. */
+START_TEST(failed_reregistration)
+{
+	struct frl_send_wr wr = { .opcode = FRL_WR_BIND_MW, .flags = FRL_SEND_SIGNALED };
+	struct frl_sge sge;
+	struct frl_mw *mw;
+	void *other;
+
+	if (!is_watched(WATCHED))
+		return;
+	start(false, FRL_PROGRESS_INLINE);
+	make_target(&a, WATCHED);
+	ok(frl_mw_alloc(a.pd, &mw));
+	wr.bind = (struct frl_mw_bind){ mw, target.mr, (uintptr_t)target.memory, 64,
+		frl_inc_rkey(frl_mw_rkey(mw)), FRL_ACCESS_REMOTE_WRITE };
+	post_send(&wr);
+	expect(&a, 0, FRL_WC_SUCCESS);
+	other = map_at(NULL);
+	refused(frl_rereg_mr(target.mr, FRL_REREG_TRANSLATION, NULL, other, SIZE, 0), -EBUSY,
+		"windows");
+	munmap(other, SIZE);
+	sge = target_sge(8);
+	wr = send_wr(1, FRL_WR_RDMA_WRITE, &sge);
+	post_send(&wr);
+	expect(&a, 1, FRL_WC_SUCCESS);
+	unmap_target();
+	ck_assert_int_eq(frl_post_send(a.qp, &wr, 1, NULL), -EINVAL);
+	frl_mw_dealloc(mw);
+	end_target();
+}
+END_TEST
+
 /* ---- threads */
 
 static atomic_int go;

@@ -158,6 +158,30 @@ START_TEST(shared_page)
 }
 END_TEST
 
+/* Unmapped before and after a mark has replaced another one. */
+START_LOOP_TEST(moved, 2)
+{
+	if (is_off())
+		return;
+	ck_assert(add(&marks[0], 0, page));
+	ck_assert(add(&marks[1], 0, page));
+	if (_i == 0)
+		munmap(memory, page);
+	ck_assert_int_eq(is_gone(&marks[1]), _i == 0);
+	drop(&marks[0]);
+	atomic_store(&marks[0].is_gone, false);
+	unmap_mark_move(&marks[0].mark, &marks[1].mark, &marks[0].is_gone);
+	atomic_store(&marks[1].is_gone, false);
+	ck_assert_int_eq(is_gone(&marks[0]), _i == 0);
+	drop(&marks[1]);
+	if (_i == 1)
+		munmap(memory, page);
+	ck_assert(is_gone(&marks[0]) && !is_gone(&marks[1]));
+	drop(&marks[0]);
+	map(0, 1);
+}
+END_TEST
+
 START_TEST(not_mapped)
 {
 	if (is_off())
