@@ -6,6 +6,7 @@
  */
 #include "lib/engine/stages.h"
 
+#include "lib/engine/offload/hooks.h"
 #include "lib/wire/packet.h"
 
 void engine_lose_memory(struct engine *e, uintptr_t at)
@@ -53,13 +54,17 @@ static void refuse_answer(struct engine *e, const struct port_packet *packet)
 	engine_update(e, qp);
 }
 
-/* Takes back the packets of the request's queue pair, of which `n` are now removed. */
+/* Takes back the packets of the request's queue pair. `n` of them are removed from the transmit
+ * queue, and those that an offload fetches come after them. RC may send the latter: the peer drops
+ * packets behind a gap. */
 static void take_back(struct engine *e, uint32_t flow, uint16_t n, uint64_t now_ns)
 {
 	struct engine_qp *qp = engine_find_qp(e, flow);
 
 	if (!qp)
 		return;
+	if (qp->queued && e->offloads)
+		n += e->offloads->withdraw(e, flow);
 	if (qp->queued)
 		qp->queued -= n;
 	qp_take_back(&qp->core, n, now_ns);

@@ -421,17 +421,21 @@ void side_release(struct engine *e, struct port_packet *packet, bool taken)
 	packet->copy = true;
 }
 
-void sides_withdraw(struct engine *e, uint32_t flow)
+uint16_t sides_withdraw(struct engine *e, uint32_t flow)
 {
 	struct list *sides = &transfers_of(e)->sides, *node = sides->next;
+	uint16_t n = 0;
 
 	while (node != sides) {
 		struct side_packet *side = container_of(node, struct side_packet, node);
 
 		node = node->next;
-		if (side->packet.flow == flow)
-			drop(e, side);
+		if (side->packet.flow != flow)
+			continue;
+		drop(e, side);
+		n++;
 	}
+	return n;
 }
 
 void sides_drop_link(struct engine *e, uint16_t link)

@@ -86,8 +86,9 @@ struct offload_hooks {
 		const struct packet_out *out);
 	/* Called after all packets of a round are built. */
 	void (*emitted)(struct engine *e, uint64_t now_ns);
-	/* Drops requests of the flow that are not in a transmit queue yet. */
-	void (*withdraw)(struct engine *e, uint32_t flow);
+	/* Drops packets of the flow's requests that are not in a transmit queue yet. Returns how
+	 * many. */
+	uint16_t (*withdraw)(struct engine *e, uint32_t flow);
 	/* Called when a packet leaves its queue: `taken` by the port, or dropped. */
 	void (*release)(struct engine *e, struct port_packet *packet, bool taken);
 };

@@ -290,7 +290,7 @@ bool sides_wait(const struct engine *e, uint16_t link);
 /* As offload_hooks.release. */
 void side_release(struct engine *e, struct port_packet *packet, bool taken);
 /* Drop packets beside the queues: of a flow; of a link; of a failed offload. */
-void sides_withdraw(struct engine *e, uint32_t flow);
+uint16_t sides_withdraw(struct engine *e, uint32_t flow);
 void sides_drop_link(struct engine *e, uint16_t link);
 void sides_drop_failed(struct engine *e, const struct attached *a);
 

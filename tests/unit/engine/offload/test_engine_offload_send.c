@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/mman.h>
+
+#include "lib/base/memory/fault.h"
 #include "tests/unit/engine/offload/offload_fixture.h"
 #include "tests/fixtures/program.h"
 
@@ -465,6 +468,45 @@ START_LOOP_TEST(unreliable, 2)
 		host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
 		offload_expect(p.a->memory, 0, 2 * HOST_MTU);
 	}
+	offload_pair_close(&p);
+}
+END_TEST
+
+/* UC: a request before one that is fetched fails. Neither is sent, and neither succeeds. */
+START_TEST(unmapped_before)
+{
+	struct region region;
+	struct frl_sge sge = { .length = HOST_MTU };
+	struct frl_send_wr wr = { .wr_id = 3, .opcode = FRL_WR_SEND, .sge = &sge, .n_sge = 1 };
+	const struct wr_objects none = { 0 };
+	const char *why = "";
+
+	fault_start();
+	open_pair(FRL_QPT_UC, false);
+	sge.addr = mmap(NULL, HOST_MTU, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(sge.addr, MAP_FAILED);
+	region = p.b->region;
+	region.addr = sge.addr;
+	region.iova = (uintptr_t)sge.addr;
+	region.length = HOST_MTU;
+	region.port_mem = NULL;
+	region.access |= FRL_ACCESS_MAY_UNMAP;
+	ck_assert_int_eq(engine_add_region(&p.b->engine, &region), 0);
+	sge.lkey = region.key;
+	p.b->port.room[0] = 0;
+	ck_assert_int_eq(qp_post_send(&p.b->qps[1].qp.core, &wr, &none, &why), 0);
+	engine_update(&p.b->engine, &p.b->qps[1].qp);
+	offload_post(p.b, 1, send, 0, 2 * HOST_MTU);
+	offload_settle(&p);
+	munmap(sge.addr, HOST_MTU);
+	p.b->port.room[0] = FAKE_UNLIMITED;
+	p.mock.speed = 1;
+	offload_settle(&p);
+	host_expect_wc(&p.b->cqs[1], 3, FRL_WC_LOC_PROT_ERR);
+	host_expect_wc(&p.b->cqs[1], 1, FRL_WC_WR_FLUSH_ERR);
+	host_expect_no_wc(&p.b->cqs[1]);
+	ck_assert_uint_eq(p.a->engine.stats.rx_packets, 0);
+	engine_remove_region(&p.b->engine, &region);
 	offload_pair_close(&p);
 }
 END_TEST
