@@ -10,6 +10,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
+#include "lib/base/memory/fault.h"
 
 enum {
 	BTH_LEN = 12,
@@ -196,13 +197,19 @@ static bool is_lost(struct packet_port *port, const struct port_packet *head)
 	return true;
 }
 
-/* Returns true if the kernel may have found payload of `n` packets unmapped. */
-static bool may_fault(const struct port_packet packets[], uint16_t n)
+/* Returns true if payload of `n` packets that may be unmapped is. */
+static bool is_unreadable(const struct port_packet packets[], uint16_t n)
 {
-	for (uint16_t i = 0; i < n; i++)
-		for (uint8_t k = 0; k < packets[i].n_pieces; k++)
-			if (packets[i].pieces[k].may_fault)
+	uintptr_t at;
+
+	for (uint16_t i = 0; i < n; i++) {
+		for (uint8_t k = 0; k < packets[i].n_pieces; k++) {
+			const struct port_piece *piece = &packets[i].pieces[k];
+
+			if (piece->may_fault && !fault_read(piece->addr, piece->len, &at))
 				return true;
+		}
+	}
 	return false;
 }
 
@@ -217,7 +224,8 @@ static uint16_t refused(
 		/* No room, or the interface is down and may come up again. */
 		return 0;
 	case EFAULT:
-		port->base.is_unreadable = may_fault(head, n);
+		/* Otherwise it is other memory, which would stop the port for ever. */
+		port->base.is_unreadable = is_unreadable(head, n);
 		return port->base.is_unreadable ? 0 : discard(port, n);
 	case ENOBUFS:
 	case ENOMEM: return is_lost(port, head) ? discard(port, n) : 0;

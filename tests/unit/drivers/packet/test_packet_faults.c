@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "drivers/packet/internal.h"
+#include "lib/base/memory/fault.h"
 #include "lib/base/bytes.h"
 #include "lib/wire/opcode.h"
 #include "lib/wire/packet.h"
@@ -102,10 +103,10 @@ START_LOOP_TEST(refused, ROWS(refusals))
 END_TEST
 
 /* Payload that is not mapped: the port stops before its frame if it may be unmapped, and otherwise
- * drops it. */
-START_LOOP_TEST(unmapped, PAIRS(2, 2))
+ * drops it, also if other payload of the frame may be unmapped. */
+START_LOOP_TEST(unmapped, PAIRS(2, 3))
 {
-	bool may_fault = _i % 2, is_joined = _i / 2;
+	bool may_fault = _i % 3 == 1, has_other = _i % 3 == 2, is_joined = _i / 3;
 	unsigned at = is_joined ? 1 : 3, taken = 0;
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct port_packet packets[4];
@@ -115,6 +116,8 @@ START_LOOP_TEST(unmapped, PAIRS(2, 2))
 	packets[3].header[0] ^= 2;
 	packets[at].pieces[0].addr = gone;
 	packets[at].pieces[0].may_fault = may_fault;
+	packets[0].pieces[0].may_fault = has_other;
+	fault_start();
 	munmap(gone, page);
 	for (int i = 0; i < 3; i++)
 		taken += packet_tx_burst(
