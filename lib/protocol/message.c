@@ -123,6 +123,7 @@ void message_placed(struct qp *qp, const struct wire_packet *packet)
 	} else if (packet->op->headers & HEADER_IETH) {
 		wc.flags = FRL_WC_WITH_INV;
 		wc.invalidated_rkey = packet->h.invalidate_rkey;
+		region_invalidate(qp->regions, wc.invalidated_rkey, qp);
 	}
 	if (!qp->responder.recv)
 		receive_take(qp);

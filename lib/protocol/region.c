@@ -113,12 +113,23 @@ bool region_bind_posted(struct region_table *table, const void *pd, struct regio
 		window->pd == pd && region_bind(table, window, parent, bind, qp);
 }
 
-bool region_invalidate(struct region_table *table, uint32_t rkey, const void *qp)
+static struct region *bound_window(const struct region_table *table, uint32_t rkey, const void *qp)
 {
 	struct region *window = region_find(table, rkey);
 
-	if (!window || !window->is_window || !window->parent || window->qp != qp)
-		return false;
-	unbind(window);
-	return true;
+	return window && window->is_window && window->parent && window->qp == qp ? window : NULL;
+}
+
+bool region_may_invalidate(const struct region_table *table, uint32_t rkey, const void *qp)
+{
+	return bound_window(table, rkey, qp);
+}
+
+bool region_invalidate(struct region_table *table, uint32_t rkey, const void *qp)
+{
+	struct region *window = bound_window(table, rkey, qp);
+
+	if (window)
+		unbind(window);
+	return window;
 }

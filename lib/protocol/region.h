@@ -215,6 +215,9 @@ bool region_bind(struct region_table *table, struct region *window, struct regio
 bool region_bind_posted(struct region_table *table, const void *pd, struct region *window,
 	uint32_t parent_key, const struct frl_mw_bind *bind, const void *qp);
 
+/* Returns true if a window of this queue pair is bound with the key. */
+bool region_may_invalidate(const struct region_table *table, uint32_t rkey, const void *qp);
+
 /* Unbinds the window of this key. Returns false if no window of this queue pair is bound with it.
  */
 bool region_invalidate(struct region_table *table, uint32_t rkey, const void *qp);

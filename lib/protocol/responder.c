@@ -192,9 +192,10 @@ static void accept_message(
 {
 	struct responder *r = &qp->responder;
 
-	/* The message cannot complete as its sender requested (9.9.3, class J). */
+	/* The message cannot complete as its sender requested (9.9.3, class J). Otherwise the key
+	 * becomes invalid when the payload is placed. */
 	if ((packet->op->headers & HEADER_IETH) &&
-		!region_invalidate(qp->regions, packet->h.invalidate_rkey, qp)) {
+		!region_may_invalidate(qp->regions, packet->h.invalidate_rkey, qp)) {
 		responder_refuse(qp, NAK_REMOTE_ACCESS, FRL_WC_REM_INV_REQ_ERR, packet->h.bth.psn);
 		return;
 	}

@@ -21,6 +21,8 @@ static const struct {
 	{ 0, false, OP_SEND_FIRST, 0, MTU, FRL_WR_RDMA_WRITE },
 	{ 0, false, OP_SEND_MIDDLE, 2, MTU, FRL_WR_RDMA_WRITE },
 	{ 0, true, OP_SEND_LAST, 2, 10, FRL_WR_RDMA_WRITE },
+	{ 0, false, OP_SEND_ONLY_INV, 0, 10, FRL_WR_RDMA_WRITE },
+	{ 0, true, OP_SEND_LAST_INV, 2, 10, FRL_WR_RDMA_WRITE },
 	{ 0, false, OP_WRITE_ONLY, 0, 10, FRL_WR_RDMA_WRITE },
 	{ 0, false, OP_WRITE_MIDDLE, 2, MTU, FRL_WR_RDMA_WRITE },
 	{ 0, false, OP_WRITE_LAST, 2, MTU, FRL_WR_RDMA_WRITE },
@@ -42,7 +44,7 @@ static const struct {
 struct outcome {
 	struct frl_wc received[COMPLETIONS], sent[COMPLETIONS];
 	enum frl_qp_state state;
-	uint32_t n_out;
+	uint32_t n_out, n_windows;
 	struct psn psn;
 	struct aeth aeth;
 };
@@ -55,6 +57,8 @@ static void arrive(struct fixture *f, uint32_t psn, uint8_t opcode, uint32_t len
 		packet.h.reth = (struct reth){ fixture_va(f, 0), f->local.key, length };
 	if (packet.op->operation == OPERATION_ATOMIC)
 		packet.h.atomic = (struct atomic_eth){ fixture_va(f, 0), f->local.key, 1, 2 };
+	if (packet.op->headers & HEADER_IETH)
+		packet.h.invalidate_rkey = f->window.key;
 	fixture_input_unplaced(f, &packet);
 }
 
@@ -87,6 +91,7 @@ static void run(int row, bool is_gone_before, struct outcome *out)
 	f->local.access |= FRL_ACCESS_MAY_UNMAP;
 	fixture_recv(f, 1, 0, ROOM);
 	fixture_recv(f, 2, 0, ROOM);
+	fixture_bind_window(f);
 	if (packets[row].request != FRL_WR_RDMA_WRITE) {
 		uint32_t length = packets[row].opcode == OP_READ_RESP_FIRST ? LARGE
 			: packets[row].length                               ? packets[row].length
@@ -110,6 +115,7 @@ static void run(int row, bool is_gone_before, struct outcome *out)
 		cq_pop(&f->send_cq, &out->sent[i]);
 	}
 	out->state = f->qp.state;
+	out->n_windows = f->local.windows;
 	out->n_out = fixture_output(f);
 	if (out->n_out) {
 		out->psn = f->out[0].h.bth.psn;
@@ -127,6 +133,7 @@ START_LOOP_TEST(placement_fails, ROWS(packets))
 	ck_assert_mem_eq(before.sent, after.sent, sizeof(before.sent));
 	ck_assert_int_eq(before.state, after.state);
 	ck_assert_uint_eq(before.n_out, after.n_out);
+	ck_assert_uint_eq(after.n_windows, 1);
 	ck_assert(psn_equal(before.psn, after.psn));
 	ck_assert_uint_eq(before.aeth.syndrome, after.aeth.syndrome);
 	ck_assert_uint_eq(before.aeth.msn, after.aeth.msn);
