@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/memory/fault.h"
 #include "lib/engine/offload/retained.h"
 #include "lib/engine/offload/loan.h"
 #include "lib/engine/offload/deferred.h"
@@ -266,6 +267,37 @@ static bool has_owned_pieces(const struct packet_out *out)
 	return false;
 }
 
+/* Copies a packet that is all in host memory. Returns false if some of it is unmapped. */
+static bool copy_pieces(struct side_packet *side, const struct packet_out *out)
+{
+	uint32_t used = 0;
+
+	for (uint32_t i = 0; i < out->n_pieces; i++) {
+		const struct packet_piece *piece = &out->pieces[i];
+		uint8_t *to = side->buffer->bytes + used;
+
+		if (!piece->region || !region_may_unmap(piece->region))
+			memcpy(to, piece->addr, piece->length);
+		else if (!fault_copy(to, piece->addr, piece->length))
+			return false;
+		used += piece->length;
+	}
+	side->has_payload = true;
+	side->packet.n_pieces = 1;
+	side->packet.pieces[0] = (struct port_piece){ .addr = side->buffer->bytes, .len = used };
+	return true;
+}
+
+/* Builds a packet on which the port stops. Its region may end before it leaves. */
+static void encode_unmapped(const struct wire_path *path, bool has_icrc,
+	const struct packet_out *out, struct side_packet *side)
+{
+	side->has_icrc = false;
+	engine_encode(path, has_icrc, out, &side->packet);
+	for (uint8_t i = 0; i < side->packet.n_pieces; i++)
+		side->packet.pieces[i].mem = NULL;
+}
+
 /* Builds a side packet. Its payload is fetched or copied now, as the application may change its
  * memory before the packet leaves. The ICRC must match the bytes sent. */
 static struct port_packet *make(
@@ -282,7 +314,10 @@ static struct port_packet *make(
 	side->headers = (uint16_t)engine_encode_headers(path, has_icrc, out, &side->packet);
 	side->l3_offset = (uint16_t)path->l3_offset;
 	side->has_icrc = has_icrc;
-	gather(e, qp, side, out);
+	if (has_owned_pieces(out))
+		gather(e, qp, side, out);
+	else if (!copy_pieces(side, out))
+		encode_unmapped(path, has_icrc, out, side);
 	return &side->packet;
 }
 

@@ -472,33 +472,54 @@ START_LOOP_TEST(unreliable, 2)
 }
 END_TEST
 
-/* UC: a request before one that is fetched fails. Neither is sent, and neither succeeds. */
-START_TEST(unmapped_before)
+static struct region unmappable;
+
+static void open_unmappable(enum frl_qp_type type)
 {
-	struct region region;
-	struct frl_sge sge = { .length = HOST_MTU };
-	struct frl_send_wr wr = { .wr_id = 3, .opcode = FRL_WR_SEND, .sge = &sge, .n_sge = 1 };
+	void *memory = mmap(NULL, HOST_MTU, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(memory, MAP_FAILED);
+	fault_start();
+	open_pair(type, false);
+	unmappable = p.b->region;
+	unmappable.addr = memory;
+	unmappable.iova = (uintptr_t)memory;
+	unmappable.length = HOST_MTU;
+	unmappable.port_mem = memory;
+	unmappable.access |= FRL_ACCESS_MAY_UNMAP;
+	ck_assert_int_eq(engine_add_region(&p.b->engine, &unmappable), 0);
+}
+
+static void post_unmappable(uint64_t wr_id)
+{
+	struct frl_sge sge = { unmappable.addr, HOST_MTU, unmappable.key };
+	struct frl_send_wr wr = { .wr_id = wr_id,
+		.opcode = FRL_WR_SEND,
+		.flags = FRL_SEND_SIGNALED,
+		.sge = &sge,
+		.n_sge = 1 };
 	const struct wr_objects none = { 0 };
 	const char *why = "";
 
-	fault_start();
-	open_pair(FRL_QPT_UC, false);
-	sge.addr = mmap(NULL, HOST_MTU, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	ck_assert_ptr_ne(sge.addr, MAP_FAILED);
-	region = p.b->region;
-	region.addr = sge.addr;
-	region.iova = (uintptr_t)sge.addr;
-	region.length = HOST_MTU;
-	region.port_mem = NULL;
-	region.access |= FRL_ACCESS_MAY_UNMAP;
-	ck_assert_int_eq(engine_add_region(&p.b->engine, &region), 0);
-	sge.lkey = region.key;
-	p.b->port.room[0] = 0;
 	ck_assert_int_eq(qp_post_send(&p.b->qps[1].qp.core, &wr, &none, &why), 0);
 	engine_update(&p.b->engine, &p.b->qps[1].qp);
+}
+
+static void close_unmappable(void)
+{
+	engine_remove_region(&p.b->engine, &unmappable);
+	offload_pair_close(&p);
+}
+
+/* UC: a request before one that is fetched fails. Neither is sent, and neither succeeds. */
+START_TEST(unmapped_before)
+{
+	open_unmappable(FRL_QPT_UC);
+	p.b->port.room[0] = 0;
+	post_unmappable(3);
 	offload_post(p.b, 1, send, 0, 2 * HOST_MTU);
 	offload_settle(&p);
-	munmap(sge.addr, HOST_MTU);
+	munmap(unmappable.addr, HOST_MTU);
 	p.b->port.room[0] = FAKE_UNLIMITED;
 	p.mock.speed = 1;
 	offload_settle(&p);
@@ -506,8 +527,31 @@ START_TEST(unmapped_before)
 	host_expect_wc(&p.b->cqs[1], 1, FRL_WC_WR_FLUSH_ERR);
 	host_expect_no_wc(&p.b->cqs[1]);
 	ck_assert_uint_eq(p.a->engine.stats.rx_packets, 0);
-	engine_remove_region(&p.b->engine, &region);
-	offload_pair_close(&p);
+	close_unmappable();
+}
+END_TEST
+
+/* A request that waits behind one that is fetched: unmapped before it is copied, and after that. */
+START_LOOP_TEST(unmapped_behind, PAIRS(2, 2))
+{
+	bool is_copied = _i / 2;
+
+	open_unmappable(_i % 2 ? FRL_QPT_UC : FRL_QPT_RC);
+	host_post_recv(p.a, 0, 5, 0, HOST_MTU);
+	host_post_recv(p.a, 0, 6, 0, HOST_MTU);
+	offload_post(p.b, 1, send, 0, HOST_MTU);
+	post_unmappable(3);
+	if (is_copied)
+		offload_settle(&p);
+	munmap(unmappable.addr, HOST_MTU);
+	offload_settle(&p);
+	p.mock.speed = 1;
+	offload_settle(&p);
+	host_expect_wc(&p.b->cqs[1], 1, FRL_WC_SUCCESS);
+	host_expect_wc(&p.b->cqs[1], 3, is_copied ? FRL_WC_SUCCESS : FRL_WC_LOC_PROT_ERR);
+	host_expect_no_wc(&p.b->cqs[1]);
+	host_expect_wc(&p.a->cqs[0], 5, FRL_WC_SUCCESS);
+	close_unmappable();
 }
 END_TEST
 
