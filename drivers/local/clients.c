@@ -48,7 +48,7 @@ void fabric_clients_close_copies(struct fabric_clients *clients)
 static void add_client(struct fabric_clients *clients, int fd, struct fabric_watch *watch,
 	const struct fabric_pass *pass)
 {
-	if (clients->same_user && !handshake_is_same_user(fd)) {
+	if (clients->same_user && handshake_check_user(fd)) {
 		handshake_close(&fd);
 		return;
 	}

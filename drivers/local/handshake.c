@@ -15,6 +15,7 @@
 
 #include "lib/base/process/closer.h"
 #include "lib/base/process/rights.h"
+#include "lib/base/process/user.h"
 
 enum { BACKLOG = 64 };
 
@@ -62,12 +63,12 @@ int handshake_accept(int listener)
 	return fd < 0 ? -errno : fd;
 }
 
-bool handshake_is_same_user(int fd)
+int handshake_check_user(int fd)
 {
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
+	uid_t peer;
+	int err = user_of_peer(fd, &peer);
 
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
+	return !err && peer != geteuid() ? -EACCES : err;
 }
 
 int handshake_connect(const char *name, bool allow_rights)

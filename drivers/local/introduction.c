@@ -160,17 +160,34 @@ static int fail_connect(int err, const struct frl_ip *ip)
 		err, "cannot connect to the device %s: %s", format_ip(ip), frl_strerror(err));
 }
 
+static int check_user(int fd, const struct frl_ip *ip)
+{
+	int err = handshake_check_user(fd);
+
+	if (err == -EOVERFLOW)
+		return frl_fail(-EACCES,
+			"the user of the device %s has no id in this user namespace: run this "
+			"process as a user that its namespace maps, not as nobody, or connect by "
+			"frl_qp_connect()",
+			format_ip(ip));
+	if (err)
+		return frl_fail(-EACCES,
+			"the device %s belongs to another user: give both processes the same user, "
+			"or connect them by frl_qp_connect()",
+			format_ip(ip));
+	return 0;
+}
+
 static int send_question(
 	struct introductions *introductions, int fd, const struct frl_ip *ip, uint64_t now_ns)
 {
 	struct introduction_message message = message_to(introductions, ip, 0);
 	struct introduction *introduction;
 
-	if (!handshake_is_same_user(fd))
-		return frl_fail(-EACCES,
-			"the device %s belongs to another user: give both processes the same user, "
-			"or connect them by frl_qp_connect()",
-			format_ip(ip));
+	int err = check_user(fd, ip);
+
+	if (err)
+		return err;
 	if (handshake_send(fd, &message, sizeof(message)))
 		return -EAGAIN; /* it was closed, or has dropped the connection */
 	introduction = add_introduction(introductions, fd, INTRODUCTION_ASKED, now_ns + ANSWER_NS);

@@ -118,8 +118,9 @@ struct fabric_pass {
  * sockets cannot receive descriptors before rights_allow(), if the kernel supports such a limit. */
 int handshake_listen(const char *name);
 int handshake_accept(int listener);
-/* Returns true if the process at the other end has the same effective user as this one. */
-bool handshake_is_same_user(int fd);
+/* Returns 0 if the process at the other end has the same effective user as this one. -EACCES: it
+ * has not; -EOVERFLOW: the kernel does not say, see user_of_peer(). */
+int handshake_check_user(int fd);
 /* `allow_rights`: the other end may send descriptors. */
 int handshake_connect(const char *name, bool allow_rights);
 int handshake_send(int fd, const void *message, size_t len);

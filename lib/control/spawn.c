@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "lib/base/error.h"
+#include "lib/base/process/user.h"
 #include "lib/base/settings.h"
 #include "lib/control/install.h"
 
@@ -133,19 +134,26 @@ static int check_folder(const struct daemon_place *place, char *why, size_t size
 
 static int check_peer(int fd, const struct daemon_place *place, char *why, size_t size)
 {
-	struct ucred peer;
-	socklen_t length = sizeof(peer);
+	uid_t user;
+	int rc = user_of_peer(fd, &user);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length)) {
-		snprintf(why, size, "%s: %s", place->path, frl_strerror(errno));
+	if (rc == -EOVERFLOW) {
+		snprintf(why, size,
+			"the user of the daemon at %s has no id in this user namespace: run as a "
+			"user that the namespace maps, or name another daemon with FRL_CONTROL",
+			place->path);
 		return -EPERM;
 	}
-	if (peer.uid == geteuid() || peer.uid == 0)
+	if (rc) {
+		snprintf(why, size, "%s: %s", place->path, frl_strerror(rc));
+		return -EPERM;
+	}
+	if (user == geteuid() || user == 0)
 		return 0;
 	snprintf(why, size,
 		"the daemon at %s belongs to user %u, not to you: end it, or name another one with "
 		"FRL_CONTROL",
-		place->path, (unsigned)peer.uid);
+		place->path, (unsigned)user);
 	return -EPERM;
 }
 

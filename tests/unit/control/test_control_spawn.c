@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -465,6 +466,35 @@ START_TEST(of_another_user)
 	ck_assert_int_eq(chown(path, 0, 0), 0);
 	ck_assert_int_eq(daemon_connect(&place, why, sizeof(why)), -EPERM);
 	ck_assert_ptr_nonnull(strstr(why, "12345"));
+	close(fd);
+}
+END_TEST
+
+static int connect_as_nobody(void)
+{
+	struct daemon_place place = private_place();
+	char why[400] = "";
+
+	/* Not everybody may make a user namespace. */
+	if (unshare(CLONE_NEWUSER))
+		return EXIT_OK;
+	return daemon_connect(&place, why, sizeof(why)) == -EPERM && strstr(why, "user namespace")
+		? EXIT_OK
+		: EXIT_FAILURE;
+}
+
+/* In a user namespace that maps no user, all have the same id, and this process, too. */
+START_TEST(of_an_unknown_user)
+{
+	struct daemon_place place = private_place();
+	char path[200];
+	int fd;
+
+	in_folder(path, sizeof(path), "");
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	fd = bind_socket(place.path);
+	ck_assert_int_ge(fd, 0);
+	ends_well(run_child(connect_as_nobody));
 	close(fd);
 }
 END_TEST

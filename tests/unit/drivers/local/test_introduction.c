@@ -8,6 +8,7 @@
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -451,6 +452,24 @@ START_TEST_IF(other_user, geteuid() == 0)
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(handshake_receive(fd, &status, sizeof(status)), -EPIPE);
 	close(fd);
+}
+END_TEST
+
+/* In a user namespace that maps no user, all have the same id, and this process, too. */
+START_TEST(unknown_user)
+{
+	struct introduction_message message = question();
+	int fd;
+
+	/* Not everybody may make one. */
+	if (unshare(CLONE_NEWUSER))
+		return;
+	ck_assert_int_eq(introductions_start(asker.introductions, &other.own.ip, now_ns), -EACCES);
+	ck_assert(strstr(frl_last_error(), "user namespace"));
+	ck_assert(is_idle(&asker));
+	fd = connect_to_other();
+	(void)handshake_send(fd, &message, sizeof(message));
+	is_refused(fd);
 }
 END_TEST
 
