@@ -14,6 +14,8 @@ enum {
 	MESSAGE_NS = 1000 * 1000 * 1000,
 	/* Limit of sockets still being closed before more connections are accepted. */
 	MOST_CLOSING = 32,
+	CLOSING_NS = 1000 * 1000,
+	NO_DESCRIPTOR_NS = 100 * 1000 * 1000,
 };
 
 static void remove_client(struct fabric_clients *clients, uint32_t index)
@@ -61,19 +63,21 @@ static void add_client(struct fabric_clients *clients, int fd, struct fabric_wat
 
 /* A client sends its first message when it connects. Each accepted connection is read in the same
  * pass, so any number of silent connections cannot keep a client out. */
-bool fabric_clients_accept(
+uint64_t fabric_clients_accept(
 	struct fabric_clients *clients, struct fabric_watch *watch, struct fabric_pass *pass)
 {
 	for (int i = 0; i < FABRIC_PENDING_CLIENTS; i++) {
-		int fd = closer_pending() < MOST_CLOSING ? handshake_accept(clients->listen_fd)
-							 : -EBUSY;
+		int fd;
 
+		if (closer_pending() >= MOST_CLOSING)
+			return pass->now_ns + CLOSING_NS;
+		fd = handshake_accept(clients->listen_fd);
 		if (fd < 0)
-			return fd == -EAGAIN;
+			return fd == -EAGAIN ? 0 : pass->now_ns + NO_DESCRIPTOR_NS;
 		add_client(clients, fd, watch, pass);
 	}
 	pass->wake_ns = pass->now_ns; /* more connections may be pending */
-	return true;
+	return 0;
 }
 
 int fabric_clients_read(struct fabric_clients *clients, void *message, size_t len,

@@ -56,9 +56,15 @@ int handshake_listen(const char *name)
 	return fd;
 }
 
+/* accept4() reports a lack of descriptors even if nobody has connected. */
 int handshake_accept(int listener)
 {
-	int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	struct pollfd state = { .fd = listener, .events = POLLIN };
+	int fd;
+
+	if (poll(&state, 1, 0) == 0)
+		return -EAGAIN;
+	fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	return fd < 0 ? -errno : fd;
 }

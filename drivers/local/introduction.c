@@ -14,7 +14,6 @@
 
 enum {
 	ANSWER_NS = 1000 * 1000 * 1000,
-	RETRY_NS = 1000 * 1000,
 	AT_V4 = 12, /* offset in an address */
 };
 
@@ -351,9 +350,9 @@ void introductions_advance(struct introductions *introductions, struct fabric_pa
 {
 	struct introduction *introduction, *next;
 
-	if (pass->now_ns >= introductions->accept_ns &&
-		!fabric_clients_accept(&introductions->clients, &introductions->watch, pass))
-		introductions->accept_ns = pass->now_ns + RETRY_NS;
+	if (pass->now_ns >= introductions->accept_ns)
+		introductions->accept_ns = fabric_clients_accept(
+			&introductions->clients, &introductions->watch, pass);
 	read_questions(introductions, pass);
 	for (introduction = TAILQ_FIRST(&introductions->all); introduction; introduction = next) {
 		next = TAILQ_NEXT(introduction, next);
@@ -366,22 +365,26 @@ void introductions_advance(struct introductions *introductions, struct fabric_pa
 }
 
 /* Other threads add to the list with the guard held, and only this thread removes from it. */
-void introductions_deliver(struct introductions *introductions)
+bool introductions_deliver(struct introductions *introductions)
 {
 	const struct port_introductions *config = &introductions->config;
 	struct introduction *introduction;
+	bool has_changed = false;
 
 	TAILQ_FOREACH(introduction, &introductions->all, next)
 	{
 		const struct port_identity *peer = &introduction->peer;
 
 		if (introduction->stage == INTRODUCTION_TO_ACCEPT) {
+			has_changed = true;
 			introduction->result = config->accept(config->arg, peer);
 			introduction->stage = INTRODUCTION_TO_ANSWER;
 		} else if (introduction->stage == INTRODUCTION_TO_REPORT) {
+			has_changed = true;
 			config->answered(config->arg, &peer->ip, introduction->result ? NULL : peer,
 				introduction->result);
 			introduction->stage = INTRODUCTION_OVER;
 		}
 	}
+	return has_changed;
 }

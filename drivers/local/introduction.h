@@ -90,8 +90,8 @@ int introductions_start(
 /* Does one step, as fabric_advance(). Mutex held. */
 void introductions_advance(struct introductions *introductions, struct fabric_pass *pass);
 /* Calls the owner's functions, which may open links. For the link thread; guard held, mutex not
- * held. A step must follow. */
-void introductions_deliver(struct introductions *introductions);
+ * held. Returns true if it called one: a step must follow. */
+bool introductions_deliver(struct introductions *introductions);
 
 /* ops.c */
 int introductions_open(struct port *port, const struct port_introductions *config);

@@ -298,8 +298,8 @@ static void step_connecting(struct fabric_link *link, struct fabric_pass *pass)
 			connect_to_server(link, pass);
 		return;
 	}
-	if (is_due && !fabric_clients_accept(&link->clients, &link->watch, pass))
-		link->retry_ns = pass->now_ns + RETRY_NS;
+	if (is_due)
+		link->retry_ns = fabric_clients_accept(&link->clients, &link->watch, pass);
 	read_hellos(link, pass);
 }
 

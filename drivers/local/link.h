@@ -139,8 +139,9 @@ void handshake_close_passed(int fd, bool mapped);
 
 /* clients.c: every process of the machine can connect to a listening socket. Mutex held. */
 
-/* Accepts connections. Returns false if there may be more, but not now: no descriptors. */
-bool fabric_clients_accept(
+/* Accepts connections. Returns when to call this again if there may be more, but none can be
+ * accepted now (no descriptors), or 0. */
+uint64_t fabric_clients_accept(
 	struct fabric_clients *clients, struct fabric_watch *watch, struct fabric_pass *pass);
 /* Reads first messages of `len` bytes. Returns the socket of a client whose message is_valid(),
  * which is the caller's then, or -1. Drops clients with other messages, and those out of time. */

@@ -242,14 +242,14 @@ static void publish(struct local_port *port)
 {
 	const struct port_guard *guard = &port->guard;
 	struct fabric_link *link;
+	bool has_delivered;
 
 	port->is_held = true;
 	link_thread_unlock();
 	guard->lock(guard->arg);
-	if (port->introductions)
-		introductions_deliver(port->introductions);
+	has_delivered = port->introductions && introductions_deliver(port->introductions);
 	lock();
-	if (port->introductions)
+	if (has_delivered)
 		port->introductions->watch.is_ready = true;
 	port->frees_seen = share_frees();
 	in_place_publish_begin(port);

@@ -153,7 +153,7 @@ START_TEST(no_descriptor_to_accept)
 	step(&server);
 	allow_files(-1);
 	ck_assert_int_eq(server.link.stage, FABRIC_CONNECTING);
-	now_ns += 1000 * 1000;
+	now_ns += 100 * 1000 * 1000;
 	step(&server);
 	step(&client);
 	ck_assert_int_eq(server.link.stage, FABRIC_CONFIRMING);

@@ -7,148 +7,13 @@
 
 #include <check.h>
 #include <errno.h>
-#include <poll.h>
-#include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/base/error.h"
-#include "lib/base/net/addr.h"
 #include "lib/base/process/rights.h"
 #include "tests/fixtures/program.h"
 #include "tests/fixtures/slow_file.h"
-
-enum {
-	NOBODY = 65534,
-	LINK = 5,
-	SECOND_NS = 1000 * 1000 * 1000,
-};
-
-/* A device, as its introductions see it. */
-struct side {
-	struct local_port port;
-	struct introductions *introductions;
-	struct port_identity own;
-	int accepts; /* returned for other devices */
-	unsigned n_accepted, n_answered;
-	struct port_identity peer; /* the last one */
-	int err;                   /* of the last answer */
-};
-
-static struct side asker, other;
-static struct fabric_pass pass;
-static uint64_t now_ns;
-
-static int accept_peer(void *arg, const struct port_identity *peer)
-{
-	struct side *side = arg;
-
-	side->n_accepted++;
-	side->peer = *peer;
-	return side->accepts;
-}
-
-static void take_answer(
-	void *arg, const struct frl_ip *ip, const struct port_identity *peer, int err)
-{
-	struct side *side = arg;
-
-	side->n_answered++;
-	side->err = err;
-	ck_assert(ip_equal(ip, &other.own.ip));
-	ck_assert((err == 0) == (peer != NULL));
-	if (peer)
-		side->peer = *peer;
-}
-
-/* An address of this process, as far as processes can choose them. */
-static struct port_identity identity_of(uint8_t n)
-{
-	uint16_t host = (uint16_t)(256 + ((unsigned)getpid() * 8 + n) % 60000);
-	struct port_identity identity = {
-		.ip = { { [10] = 0xff, 0xff, 169, 254, (uint8_t)(host >> 8), (uint8_t)host } },
-	};
-
-	local_mac(&identity.ip, identity.mac);
-	memset(identity.nonce, n, sizeof(identity.nonce));
-	return identity;
-}
-
-static void open_side(struct side *side, uint8_t n)
-{
-	struct port_introductions config = {
-		.accept = accept_peer,
-		.answered = take_answer,
-		.arg = side,
-	};
-
-	memset(side, 0, sizeof(*side));
-	side->accepts = LINK;
-	TAILQ_INIT(&side->port.all_links);
-	do {
-		side->own = identity_of(n);
-		config.listener = local_listen(&side->own.ip);
-		n += 2;
-	} while (config.listener == -EADDRINUSE);
-	ck_assert_int_ge(config.listener, 0);
-	config.own = side->own;
-	side->introductions = introductions_new(&side->port, &config);
-	ck_assert_ptr_nonnull(side->introductions);
-}
-
-static void setup(void)
-{
-	now_ns = SECOND_NS;
-	open_side(&asker, 1);
-	open_side(&other, 2);
-}
-
-static void close_side(struct side *side)
-{
-	if (side->introductions)
-		introductions_free(side->introductions);
-	side->introductions = NULL;
-}
-
-static void teardown(void)
-{
-	close_side(&asker);
-	close_side(&other);
-}
-
-/* One step, and what the link thread does after it. */
-static void step(struct side *side)
-{
-	pass = (struct fabric_pass){ .now_ns = now_ns, .wake_ns = UINT64_MAX };
-	introductions_advance(side->introductions, &pass);
-	if (!pass.publish)
-		return;
-	introductions_deliver(side->introductions);
-	pass = (struct fabric_pass){ .now_ns = now_ns, .wake_ns = UINT64_MAX };
-	introductions_advance(side->introductions, &pass);
-}
-
-static void ask(void)
-{
-	ck_assert_msg(introductions_start(asker.introductions, &other.own.ip, now_ns) == 0, "%s",
-		frl_last_error());
-}
-
-static bool is_idle(const struct side *side)
-{
-	return TAILQ_EMPTY(&side->introductions->all) && side->introductions->n_others == 0 &&
-		side->introductions->clients.n_pending == 0;
-}
-
-static bool is_peer(const struct side *side, const struct side *peer)
-{
-	return ip_equal(&side->peer.ip, &peer->own.ip) &&
-		mac_equal(side->peer.mac, peer->own.mac) &&
-		memcmp(side->peer.nonce, peer->own.nonce, PORT_NONCE_SIZE) == 0;
-}
+#include "tests/unit/drivers/local/introduction_fixture.h"
 
 START_TEST(both_know_each_other)
 {
@@ -225,31 +90,6 @@ END_TEST
 
 /* ---- programs that connect to a device */
 
-static struct introduction_message question(void)
-{
-	struct introduction_message message = {
-		.magic = INTRODUCTION_MAGIC,
-		.version = INTRODUCTION_VERSION,
-		.from = asker.own.ip,
-		.to = other.own.ip,
-	};
-
-	memcpy(message.mac, asker.own.mac, sizeof(message.mac));
-	memcpy(message.nonce, asker.own.nonce, sizeof(message.nonce));
-	return message;
-}
-
-static int connect_to_other(void)
-{
-	char name[64];
-	int fd;
-
-	snprintf(name, sizeof(name), "ferrule-intro/%s", format_ip(&other.own.ip));
-	fd = handshake_connect(name, true);
-	ck_assert_int_ge(fd, 0);
-	return fd;
-}
-
 static void wrong_magic(struct introduction_message *message)
 {
 	message->magic++;
@@ -290,17 +130,6 @@ static void receivers_nonce(struct introduction_message *message)
 
 static void (*const damages[])(struct introduction_message *) = { wrong_magic, wrong_receiver,
 	wrong_sender, receivers_own_address, reserved_address, wrong_mac, receivers_nonce };
-
-static void is_refused(int fd)
-{
-	char byte;
-
-	step(&other);
-	ck_assert_uint_eq(other.n_accepted, 0);
-	ck_assert(is_idle(&other));
-	ck_assert_int_le(recv(fd, &byte, 1, 0), 0);
-	close(fd);
-}
 
 START_LOOP_TEST(bad_questions, ROWS(damages))
 {
@@ -412,64 +241,16 @@ START_LOOP_TEST(slow_file_of_a_client, 2)
 }
 END_TEST
 
-static void send_as_other_user(void)
+/* A publish for another reason starts no step. */
+START_TEST(deliveries)
 {
-	struct introduction_message message = question();
-	struct pollfd state = { .events = POLLRDHUP };
-
-	if (setresuid(NOBODY, NOBODY, NOBODY))
-		_exit(1);
-	for (int i = 0; i < 2 * FABRIC_PENDING_CLIENTS; i++)
-		state.fd = connect_to_other();
-	(void)handshake_send(state.fd, &message, sizeof(message));
-	poll(&state, 1, -1);
-	_exit(0);
-}
-
-/* Another user's clients are dropped unread, and need no place. The asking end does not even send
- * its nonce. */
-START_TEST_IF(other_user, geteuid() == 0)
-{
-	int status, fd;
-	pid_t pid;
-
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	if (pid == 0)
-		send_as_other_user();
-	while (waitpid(pid, &status, WNOHANG) == 0) {
-		step(&other);
-		ck_assert_uint_eq(other.introductions->clients.n_pending, 0);
-	}
-	ck_assert_int_eq(status, 0);
-	ck_assert_uint_eq(other.n_accepted, 0);
-	ck_assert_int_eq(seteuid(NOBODY), 0);
-	ck_assert_int_eq(introductions_start(asker.introductions, &other.own.ip, now_ns), -EACCES);
-	ck_assert_int_eq(seteuid(0), 0);
-	ck_assert(strstr(frl_last_error(), "another user"));
-	ck_assert(is_idle(&asker));
-	fd = handshake_accept(other.introductions->clients.listen_fd);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(handshake_receive(fd, &status, sizeof(status)), -EPIPE);
-	close(fd);
-}
-END_TEST
-
-/* In a user namespace that maps no user, all have the same id, and this process, too. */
-START_TEST(unknown_user)
-{
-	struct introduction_message message = question();
-	int fd;
-
-	/* Not everybody may make one. */
-	if (unshare(CLONE_NEWUSER))
-		return;
-	ck_assert_int_eq(introductions_start(asker.introductions, &other.own.ip, now_ns), -EACCES);
-	ck_assert(strstr(frl_last_error(), "user namespace"));
-	ck_assert(is_idle(&asker));
-	fd = connect_to_other();
-	(void)handshake_send(fd, &message, sizeof(message));
-	is_refused(fd);
+	ck_assert(!introductions_deliver(other.introductions));
+	ask();
+	ck_assert(!introductions_deliver(asker.introductions));
+	pass = (struct fabric_pass){ .now_ns = now_ns, .wake_ns = UINT64_MAX };
+	introductions_advance(other.introductions, &pass);
+	ck_assert(introductions_deliver(other.introductions));
+	ck_assert(!introductions_deliver(other.introductions));
 }
 END_TEST
 
