@@ -47,6 +47,14 @@ void fabric_clients_close_copies(struct fabric_clients *clients)
 	clients->n_pending = 0;
 }
 
+void fabric_clients_watch(const struct fabric_clients *clients, struct fabric_watch *watch)
+{
+	if (clients->listen_fd >= 0)
+		link_thread_watch(watch, clients->listen_fd);
+	for (uint32_t i = 0; i < clients->n_pending; i++)
+		link_thread_watch(watch, clients->pending[i].fd);
+}
+
 static void add_client(struct fabric_clients *clients, int fd, struct fabric_watch *watch,
 	const struct fabric_pass *pass)
 {

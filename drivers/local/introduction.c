@@ -346,10 +346,22 @@ static void step(struct introductions *introductions, struct introduction *intro
 	}
 }
 
+static void watch_again(struct introductions *introductions)
+{
+	struct introduction *introduction;
+
+	introductions->watch.is_unwatched = false;
+	fabric_clients_watch(&introductions->clients, &introductions->watch);
+	TAILQ_FOREACH(introduction, &introductions->all, next)
+	link_thread_watch(&introductions->watch, introduction->fd);
+}
+
 void introductions_advance(struct introductions *introductions, struct fabric_pass *pass)
 {
 	struct introduction *introduction, *next;
 
+	if (introductions->watch.is_unwatched)
+		watch_again(introductions);
 	if (pass->now_ns >= introductions->accept_ns)
 		introductions->accept_ns = fabric_clients_accept(
 			&introductions->clients, &introductions->watch, pass);

@@ -361,8 +361,18 @@ static bool is_late(const struct fabric_link *link, uint64_t now_ns)
 	return link->give_up_ns && link->give_up_ns <= now_ns && link->stage < FABRIC_UP;
 }
 
+static void watch_again(struct fabric_link *link)
+{
+	link->watch.is_unwatched = false;
+	fabric_clients_watch(&link->clients, &link->watch);
+	if (link->peer_fd >= 0)
+		link_thread_watch(&link->watch, link->peer_fd);
+}
+
 void fabric_advance(struct fabric_link *link, struct fabric_pass *pass)
 {
+	if (link->watch.is_unwatched)
+		watch_again(link);
 	if (is_late(link, pass->now_ns) && !link->error)
 		link->error = -ETIMEDOUT;
 	switch (link->stage) {

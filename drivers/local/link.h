@@ -57,7 +57,7 @@ struct handshake_answer {
  * mutex. */
 struct fabric_watch {
 	bool is_ready;     /* an event has come, or a publish has happened */
-	bool is_unwatched; /* events of a socket are not reported: no memory */
+	bool is_unwatched; /* events of a socket are not reported: no memory. Each step retries */
 };
 
 enum { FABRIC_PENDING_CLIENTS = 16 };
@@ -148,6 +148,8 @@ uint64_t fabric_clients_accept(
 int fabric_clients_read(struct fabric_clients *clients, void *message, size_t len,
 	bool (*is_valid)(void *arg, const void *message), void *arg, struct fabric_pass *pass);
 void fabric_clients_drop(struct fabric_clients *clients);
+/* Watches all sockets, including the listening one. */
+void fabric_clients_watch(const struct fabric_clients *clients, struct fabric_watch *watch);
 /* Closes a forked child's copies of the sockets. */
 void fabric_clients_close_copies(struct fabric_clients *clients);
 
@@ -186,8 +188,8 @@ void link_thread_list(struct local_port *port);
 /* Makes the link thread check the tables that bursts have written to. Guard held; also called from
  * bursts. */
 void link_thread_notify(struct local_port *port);
-/* Makes the link thread advance the owner of `watch` when the socket has an event. Only the link
- * thread may free the owner. */
+/* Makes the link thread advance the owner of `watch` when the socket has an event, or at intervals
+ * if that fails. Has no effect on a watched socket. Only the link thread may free the owner. */
 void link_thread_watch(struct fabric_watch *watch, int fd);
 /* Call before the socket is closed: a forked child may have it, too. */
 void link_thread_unwatch(int fd);

@@ -199,7 +199,8 @@ void link_thread_watch(struct fabric_watch *watch, int fd)
 		.data.ptr = watch,
 	};
 
-	if (all.epoll_fd >= 0 && epoll_ctl(all.epoll_fd, EPOLL_CTL_ADD, fd, &event))
+	if (all.epoll_fd >= 0 && epoll_ctl(all.epoll_fd, EPOLL_CTL_ADD, fd, &event) &&
+		errno != EEXIST)
 		watch->is_unwatched = true;
 }
 

@@ -145,6 +145,18 @@ static void allow_files(int more)
 		close(next);
 }
 
+/* No memory to watch a socket: only while one lacks a watch. */
+START_LOOP_TEST(sockets_are_watched_again, 2)
+{
+	struct side *side = _i ? &client : &server;
+
+	come_together();
+	side->link.watch.is_unwatched = true;
+	step(side);
+	ck_assert(!side->link.watch.is_unwatched);
+}
+END_TEST
+
 /* The server cannot accept; the link comes up when it can. */
 START_TEST(no_descriptor_to_accept)
 {

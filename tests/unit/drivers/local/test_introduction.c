@@ -241,6 +241,15 @@ START_LOOP_TEST(slow_file_of_a_client, 2)
 }
 END_TEST
 
+/* No memory to watch a socket: only while one lacks a watch. */
+START_TEST(sockets_are_watched_again)
+{
+	other.introductions->watch.is_unwatched = true;
+	step(&other);
+	ck_assert(!other.introductions->watch.is_unwatched);
+}
+END_TEST
+
 /* A publish for another reason starts no step. */
 START_TEST(deliveries)
 {
