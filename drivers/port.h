@@ -228,6 +228,8 @@ struct port_ops {
 	 * Returns -ENOTSUP if the port has no links on demand, -ENOSPC if all are in use. */
 	int (*link_open)(struct port *port, const struct port_link_request *request);
 	void (*link_close)(struct port *port, uint16_t link);
+	/* Removes the time limit of a link that is connecting. NULL as link_frame. */
+	void (*link_keep)(struct port *port, uint16_t link);
 	enum port_link_state (*link_state)(struct port *port, uint16_t link);
 	/* Returns the length of the longest frame that both ends of a link accept, or 0 before the
 	 * link is UP. NULL: there are no links on demand. */

@@ -169,6 +169,7 @@ void fabric_check_proof(struct fabric_link *link);
 /* ops.c: the ops of the fabric. */
 int link_open(struct port *port, const struct port_link_request *request);
 void link_close(struct port *port, uint16_t link);
+void link_keep(struct port *port, uint16_t link);
 enum port_link_state link_state(struct port *port, uint16_t link);
 uint32_t link_frame(struct port *port, uint16_t link);
 uint32_t link_features(struct port *port, uint16_t link);

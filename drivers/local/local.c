@@ -112,6 +112,7 @@ static const struct port_ops local_ops = {
 	.link_open = link_open,
 	.link_close = link_close,
 	.link_state = link_state,
+	.link_keep = link_keep,
 	.link_frame = link_frame,
 	.link_features = link_features,
 	.introductions_open = introductions_open,

@@ -119,6 +119,20 @@ void link_close(struct port *base, uint16_t number)
 	link_thread_unlock();
 }
 
+void link_keep(struct port *base, uint16_t number)
+{
+	struct fabric_link *link = ((struct local_port *)base)->made[number];
+
+	if (!link)
+		return;
+	link_thread_lock();
+	link->give_up_ns = 0;
+	/* The time has passed, but no publish has followed. */
+	if (link->error == -ETIMEDOUT)
+		link->error = 0;
+	link_thread_unlock();
+}
+
 enum port_link_state link_state(struct port *base, uint16_t link)
 {
 	return ((struct local_port *)base)->links[link].state;

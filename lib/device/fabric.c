@@ -173,6 +173,9 @@ int fabric_open_link(struct soft_device *device, const struct port_identity *pee
 		/* Its holders have not noticed yet. */
 		if (is_dead(device, known))
 			return frl_fail(-EADDRINUSE, "the old link to the peer is not gone yet");
+		/* An introduction has made it, and the peer of this caller may come later. */
+		if (!limit_ns)
+			device->port->ops->link_keep(device->port, known->link);
 		*ret_link = known;
 		return 0;
 	}

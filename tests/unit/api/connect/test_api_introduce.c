@@ -308,6 +308,33 @@ START_TEST(two_devices_at_an_address)
 }
 END_TEST
 
+/* frl_qp_connect() waits for its peer as long as its caller wants, also on a link that an
+ * introduction has made. */
+START_TEST(limit_of_an_adopted_link)
+{
+	const uint8_t nonce[NONCE_SIZE] = { 0 }; /* as in ask_as_b() */
+	struct frl_ip ip;
+	uint8_t mac[6];
+	struct local_port *port;
+	int link;
+
+	open_both(FRL_QPT_RC, false);
+	ask_as_b();
+	ip = gid_of(&b, 1);
+	local_mac(&ip, mac);
+	port = (struct local_port *)soft_device(a.device)->port;
+	device_enter(a.device);
+	ck_assert_uint_eq(links_of(&a), 1);
+	ck_assert_uint_ne(port->made[soft_device(a.device)->links[0].link]->give_up_ns, 0);
+	link = soft_link_open(a.device, &ip, mac, nonce);
+	ck_assert_int_ge(link, 0);
+	ck_assert_uint_eq(links_of(&a), 1);
+	ck_assert_uint_eq(port->made[link]->give_up_ns, 0);
+	soft_link_release(a.device, (uint16_t)link, false);
+	device_leave(a.device);
+}
+END_TEST
+
 /* Until the only link is down. */
 static void wait_until_down(const struct end *end)
 {
