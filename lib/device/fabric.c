@@ -273,15 +273,21 @@ static struct frl_ip main_address(const struct frl_ip *gid)
 	return ip_equal(gid, &link_local) && mac_equal(mac, wanted) ? ip : *gid;
 }
 
-int fabric_find_route(struct soft_device *device, struct frl_ah_attr *attr)
+bool fabric_names_link(const struct frl_ah_attr *attr)
 {
 	static const uint8_t no_mac[6];
+
+	return !mac_equal(attr->dmac, no_mac);
+}
+
+int fabric_find_route(struct soft_device *device, struct frl_ah_attr *attr)
+{
 	const struct soft_link *known;
 	struct frl_ip ip;
 
 	/* Its own addresses need no link. The caller may choose the link, and chooses that of a
 	 * multicast group. */
-	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0 || !mac_equal(attr->dmac, no_mac) ||
+	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0 || fabric_names_link(attr) ||
 		ip_is_multicast(&attr->dgid))
 		return 0;
 	ip = main_address(&attr->dgid);

@@ -122,7 +122,8 @@ static int fail_modify(const struct frl_qp *qp, const struct frl_qp_attr *attr, 
 static int complete_attr(
 	struct soft_device *device, const struct qp *qp, struct frl_qp_attr *attr, uint32_t *mask)
 {
-	int rc = 0;
+	bool is_named;
+	int rc;
 
 	/* Processes wait for processors, which losses of a network do not. */
 	if ((*mask & FRL_QP_TIMEOUT) && !qp->unlimited_retry && attr->timeout &&
@@ -130,9 +131,11 @@ static int complete_attr(
 		attr->timeout = LEAST_TIMEOUT;
 	if (!(*mask & FRL_QP_AV))
 		return 0;
+	is_named = fabric_names_link(&attr->ah);
 	rc = fabric_find_route(device, &attr->ah);
-	if (rc || !(*mask & FRL_QP_STATE) || attr->state != FRL_QPS_RTR || qp_is_datagram(qp) ||
-		(*mask & FRL_QP_CAPABILITIES))
+	/* The caller may name a link that is not up yet, and does not wait for it. */
+	if (rc || is_named || !(*mask & FRL_QP_STATE) || attr->state != FRL_QPS_RTR ||
+		qp_is_datagram(qp) || (*mask & FRL_QP_CAPABILITIES))
 		return rc;
 	*mask |= FRL_QP_CAPABILITIES;
 	return fabric_find_capabilities(device, &attr->ah, &attr->capabilities);

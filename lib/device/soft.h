@@ -274,6 +274,8 @@ int soft_link_state(struct frl_device *device, uint16_t link);
 /* Ends the hold of a connection. If it has failed and the link has no other user, closes the link.
  */
 void soft_link_release(struct frl_device *device, uint16_t link, bool failed);
+/* Returns true if the caller has chosen the link of the path, by a MAC address. */
+bool fabric_names_link(const struct frl_ah_attr *attr);
 /* Sets link and MAC address, if the latter is missing, from the link to the device with the GID.
  * Errors as for fabric_introduce(): the link is being made. Guard held. */
 int fabric_find_route(struct soft_device *device, struct frl_ah_attr *attr);

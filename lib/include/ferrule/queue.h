@@ -258,9 +258,10 @@ struct frl_qp_attr {
  * about a millisecond. The peer's application need not make any call. Both processes must have the
  * same effective user; frl_connect() and frl_qp_connect() connect processes of different users.
  *
- * RC and UC on the local fabric: without FRL_QP_CAPABILITIES, the transition to RTR sets the
- * capabilities that the devices at both ends of the link have. Give FRL_QP_CAPABILITIES at both
- * ends or at neither. frl_qp_connect() agrees on the same ones. Datagrams always have an ICRC.
+ * RC and UC on the local fabric: without FRL_QP_CAPABILITIES and without a dmac, the transition to
+ * RTR sets the capabilities that the devices at both ends of the link have. Give
+ * FRL_QP_CAPABILITIES, or a dmac, at both ends or at neither. frl_qp_connect() agrees on the same
+ * capabilities. Datagrams always have an ICRC.
  *
  * Returns -EINVAL (frl_last_error() names the attribute that is missing, out of range or not
  * allowed, or that path_mtu is larger than that of the peer's device), -EHOSTUNREACH, or -ENOMEM

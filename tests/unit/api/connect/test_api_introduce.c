@@ -308,30 +308,57 @@ START_TEST(two_devices_at_an_address)
 }
 END_TEST
 
+/* As frl_qp_connect() to the device of ask_as_b(). Guard held. */
+static uint16_t adopt_link(void)
+{
+	const uint8_t nonce[NONCE_SIZE] = { 0 };
+	const struct frl_ip ip = gid_of(&b, 1);
+	uint8_t mac[6];
+	int link;
+
+	local_mac(&ip, mac);
+	link = soft_link_open(a.device, &ip, mac, nonce);
+	ck_assert_int_ge(link, 0);
+	soft_link_release(a.device, (uint16_t)link, false);
+	return (uint16_t)link;
+}
+
 /* frl_qp_connect() waits for its peer as long as its caller wants, also on a link that an
  * introduction has made. */
 START_TEST(limit_of_an_adopted_link)
 {
-	const uint8_t nonce[NONCE_SIZE] = { 0 }; /* as in ask_as_b() */
-	struct frl_ip ip;
-	uint8_t mac[6];
 	struct local_port *port;
-	int link;
+	uint16_t link;
 
 	open_both(FRL_QPT_RC, false);
 	ask_as_b();
-	ip = gid_of(&b, 1);
-	local_mac(&ip, mac);
 	port = (struct local_port *)soft_device(a.device)->port;
 	device_enter(a.device);
 	ck_assert_uint_eq(links_of(&a), 1);
 	ck_assert_uint_ne(port->made[soft_device(a.device)->links[0].link]->give_up_ns, 0);
-	link = soft_link_open(a.device, &ip, mac, nonce);
-	ck_assert_int_ge(link, 0);
+	link = adopt_link();
 	ck_assert_uint_eq(links_of(&a), 1);
 	ck_assert_uint_eq(port->made[link]->give_up_ns, 0);
-	soft_link_release(a.device, (uint16_t)link, false);
 	device_leave(a.device);
+}
+END_TEST
+
+/* The transition to RTR with a MAC address and a link does not wait for the link. */
+START_TEST(named_link_that_is_not_up)
+{
+	struct frl_qp_attr attr = {
+		.state = FRL_QPS_RTR, .path_mtu = MTU, .dest_qpn = 5, .ah.sgid_index = 1
+	};
+
+	open_both(FRL_QPT_UC, false);
+	ask_as_b();
+	device_enter(a.device);
+	attr.ah.link = adopt_link();
+	device_leave(a.device);
+	attr.ah.dgid = gid_of(&b, 1);
+	local_mac(&attr.ah.dgid, attr.ah.dmac);
+	ok(frl_qp_modify(a.qp, &attr, UC_RTR));
+	ck_assert_uint_eq(capabilities_of(&a), 0);
 }
 END_TEST
 
