@@ -21,6 +21,7 @@ enum {
 	LONGEST_PAUSE_NS = NS_PER_MS,
 	PAUSE_GROWTH = 8,     /* each pause is longer by this fraction */
 	POLL_NS = 10000,      /* an application that drives the device polls as often, on average */
+	RARE_NS = 100000,     /* polls at longer intervals do not prolong the first pause */
 	SLACK_NS = 1000,      /* the kernel may prolong a sleep of the thread by so much */
 	PROBE_NS = 250000000, /* from one look for an idle processor to the next */
 	LAST_POLLS = 16,      /* polls allowed between a request for an event and the sleep */
@@ -76,7 +77,10 @@ uint32_t soft_poll(struct frl_device *base)
 		return 0;
 	unmap_watch_settle();
 	moved = engine_poll(engine, clock_now_ns());
-	device->moved += moved;
+	if (moved)
+		atomic_store_explicit(&device->moved,
+			atomic_load_explicit(&device->moved, memory_order_relaxed) + moved,
+			memory_order_relaxed);
 	return moved;
 }
 
@@ -100,11 +104,18 @@ static uint32_t longer_pause_ns(uint32_t pause_ns)
 	return pause_ns < LONGEST_PAUSE_NS ? pause_ns : LONGEST_PAUSE_NS;
 }
 
-uint32_t next_pause_ns(uint32_t pause_ns, unsigned polls)
+uint32_t next_pause_ns(uint32_t pause_ns, unsigned polls, uint32_t first_ns)
 {
 	if (pause_ns == 0)
-		return polls ? FIRST_PAUSE_NS : 0;
+		return polls ? first_ns : 0;
 	return polls >= pause_ns / POLL_NS ? longer_pause_ns(pause_ns) : 0;
+}
+
+uint32_t first_pause_ns(uint32_t pause_ns, unsigned polls, uint64_t since_ns)
+{
+	if (pause_ns == 0 || polls < pause_ns / RARE_NS || since_ns >= RARE_NS)
+		return FIRST_PAUSE_NS;
+	return longer_pause_ns(pause_ns);
 }
 
 /* Pauses the thread while the application polls and does the work itself. */
@@ -136,7 +147,34 @@ struct progress {
 	uint64_t probe_ns; /* until then, the processor counts as wanted by other threads */
 	uint32_t pause_ns; /* the last pause; 0: it has driven the device since */
 	unsigned seen;     /* polls by the application */
+	/* The last pause that ended, for first_pause_ns(). */
+	uint32_t ended_ns;
+	unsigned ended_polls;
+	uint64_t end_ns;
+	uint64_t moved; /* counter of the device before the first pause of the last ones */
 };
+
+static uint32_t choose_pause(struct progress *p)
+{
+	unsigned all = atomic_load_explicit(&p->device->polls, memory_order_relaxed);
+	uint64_t moved = atomic_load_explicit(&p->device->moved, memory_order_relaxed);
+	unsigned polls = all - p->seen;
+	uint32_t first_ns = 0, next_ns;
+
+	p->seen = all;
+	if (p->pause_ns == 0 && polls) {
+		first_ns = first_pause_ns(moved == p->moved ? p->ended_ns : 0, p->ended_polls,
+			clock_now_ns() - p->end_ns);
+		p->moved = moved;
+	}
+	next_ns = next_pause_ns(p->pause_ns, polls, first_ns);
+	if (p->pause_ns && !next_ns) {
+		p->ended_ns = p->pause_ns;
+		p->ended_polls = polls;
+		p->end_ns = clock_now_ns();
+	}
+	return next_ns;
+}
 
 /*
  * Enters the guard to drive the device, or sets the next pause and returns false. An application
@@ -144,11 +182,9 @@ struct progress {
  */
 static bool enter_to_drive(struct progress *p)
 {
-	unsigned polls = atomic_load_explicit(&p->device->polls, memory_order_relaxed);
-	uint32_t next_ns = next_pause_ns(p->pause_ns, polls - p->seen);
+	uint32_t next_ns = choose_pause(p);
 	bool is_inside = false;
 
-	p->seen = polls;
 	if (has_waiter(p->device)) {
 		next_ns = 0;
 	} else if (p->pause_ns && !next_ns) {
@@ -188,6 +224,8 @@ static void drive_once(struct progress *p)
 
 	device->has_reported = false;
 	device_leave(&device->base);
+	if (transfers)
+		p->ended_ns = 0;
 	/* The notified thread may need this processor. */
 	if (has_reported)
 		sched_yield();

@@ -66,7 +66,7 @@ struct soft_device {
 	unsigned n_links;
 	struct list searches;
 
-	uint64_t moved; /* total of all rounds, of any thread */
+	_Atomic uint64_t moved; /* total of all rounds, of any thread; written with the guard */
 	/* Idle rounds since the clock was read, and the kernel's tick then. */
 	unsigned idle_rounds;
 	uint64_t tick_ns;
@@ -174,8 +174,14 @@ void soft_stop_thread(struct soft_device *device);
 void soft_expect_sleep(struct frl_device *device);
 void soft_note_poll(struct frl_device *device);
 /* Returns how long the progress thread pauses next, or 0 if it drives the device. `polls` have come
- * since its last pause of `pause_ns` (0: since it drove the device). */
-uint32_t next_pause_ns(uint32_t pause_ns, unsigned polls);
+ * since its last pause of `pause_ns` (0: since it drove the device). `first_ns` is the result of
+ * first_pause_ns(). */
+uint32_t next_pause_ns(uint32_t pause_ns, unsigned polls, uint32_t first_ns);
+/* Returns how long the thread pauses if the application polls after it has driven the device.
+ * `pause_ns` is the last pause, with `polls`, which ended `since_ns` ago; 0: something has moved
+ * since before that pause. If nothing has, and the application polls regularly, the thread is not
+ * needed: the pause is longer than the last one. */
+uint32_t first_pause_ns(uint32_t pause_ns, unsigned polls, uint64_t since_ns);
 
 /* sleep.c */
 

@@ -503,7 +503,34 @@ static const struct {
 
 START_LOOP_TEST(pauses_of_the_thread, ROWS(pauses))
 {
-	ck_assert_uint_eq(next_pause_ns(pauses[_i].before, pauses[_i].polls), pauses[_i].next);
+	ck_assert_uint_eq(
+		next_pause_ns(pauses[_i].before, pauses[_i].polls, 20000), pauses[_i].next);
+}
+END_TEST
+
+/* The first pause after drives: longer if nothing has moved since the last one, in which the
+ * application has polled at least once in 100 us. */
+static const struct {
+	uint32_t before;
+	unsigned polls;
+	uint64_t since_ns;
+	uint32_t next;
+} first_pauses[] = {
+	{ 0, 5, 10, 20000 },
+	{ 20000, 0, 99999, 22500 },
+	{ 20000, 1, 100000, 20000 },
+	{ 400000, 3, 10, 20000 },
+	{ 400000, 4, 10, 450000 },
+	{ 1000000, 9, 10, 20000 },
+	{ 1000000, 10, 10, 1000000 },
+};
+
+START_LOOP_TEST(first_pauses_of_the_thread, ROWS(first_pauses))
+{
+	ck_assert_uint_eq(first_pause_ns(first_pauses[_i].before, first_pauses[_i].polls,
+				  first_pauses[_i].since_ns),
+		first_pauses[_i].next);
+	ck_assert_uint_eq(next_pause_ns(0, 1, first_pauses[_i].next), first_pauses[_i].next);
 }
 END_TEST
 
@@ -514,7 +541,7 @@ START_TEST(pauses_grow_with_the_time_of_polls)
 	uint64_t polled_ns = 0;
 
 	for (int i = 0; i < 100; i++) {
-		pause_ns = next_pause_ns(pause_ns, UINT_MAX);
+		pause_ns = next_pause_ns(pause_ns, UINT_MAX, 20000);
 		ck_assert_uint_le(pause_ns, 20000 + polled_ns / 8);
 		polled_ns += pause_ns;
 	}
