@@ -117,7 +117,7 @@ int engine_use_link(struct engine *e, uint16_t link)
 		return -ENOMEM;
 	/* A new user of a link that is down must also see the link-down event. */
 	e->tx[link]->down = false;
-	if (link != ENGINE_LOOP_LINK && link >= e->n_links)
+	if (link < PORT_MAX_LINKS && link >= e->n_links)
 		e->n_links = link + 1;
 	return 0;
 }
@@ -345,7 +345,10 @@ void engine_remove_region(struct engine *e, struct region *region)
 
 void engine_set_peer(struct engine *e, uint16_t link, const struct frl_ip *ip, const uint8_t mac[6])
 {
-	e->peers[link] = (struct engine_peer){ true, { gid_link_local(mac), *ip } };
+	e->peers[link] = (struct engine_peer){ .known = true, .ips = { gid_link_local(mac), *ip } };
+	/* Multicast packets go there, although the link may have no transmit queue. */
+	if (link >= e->n_links)
+		e->n_links = link + 1;
 }
 
 void engine_drop_link(struct engine *e, uint16_t link)

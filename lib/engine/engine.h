@@ -29,8 +29,10 @@ enum {
 	ENGINE_TX_QUEUE = 64, /* packets that wait for one link; a power of two */
 	ENGINE_QP_ERROR = 256,
 	ENGINE_EMIT_QUANTUM = 16, /* packets that a queue pair sends in a turn */
-	/* Not a link of the port: packets between queue pairs of this engine. */
+	/* Not links of the port: packets between queue pairs of this engine, and multicast packets
+	 * for all links of the local fabric. */
 	ENGINE_LOOP_LINK = PORT_MAX_LINKS,
+	ENGINE_GROUP_LINK,
 	ENGINE_LINKS,
 	/* Destination of datagrams whose link is gone. */
 	ENGINE_NO_LINK = ENGINE_LINKS,
@@ -50,6 +52,7 @@ struct tx_queue {
 	bool blocked;           /* the port did not take everything, and nothing since */
 	bool drops;             /* blocked for so long that datagrams are dropped */
 	uint64_t blocked_at_ns; /* when it was blocked, or when the port last took a packet */
+	uint16_t next_link;     /* ENGINE_GROUP_LINK: link that the first packet goes to next */
 	/* For ports that send batches: whether the queue was empty when the round began. Then the
 	 * incomplete batch at the tail: number of packets, their length and their flow. */
 	bool was_empty;
@@ -132,6 +135,7 @@ struct time_wait {
 /* The device at the other end of a link of the local fabric. */
 struct engine_peer {
 	bool known;
+	bool drops_groups;    /* multicast packets for all links do not wait for this one */
 	struct frl_ip ips[2]; /* link-local and main address */
 };
 

@@ -53,6 +53,10 @@ bool path_probe_input(struct engine *e, const struct port_frame *frame);
 void path_probe_explain(const struct engine *e, struct engine_qp *qp);
 
 /* tx.c: encodes packets into transmit queues, and hands them to the port. */
+enum {
+	/* On the local fabric a stopped process must not block datagrams to other processes. */
+	DATAGRAM_TIMEOUT_NS = 10000000,
+};
 uint32_t emit_packets(struct engine *e, uint64_t now_ns);
 void flush_tx(struct engine *e, uint64_t now_ns);
 
@@ -69,6 +73,9 @@ void batch_follow(struct engine *e, struct engine_qp *qp, struct tx_queue *q,
 uint32_t batch_turn(const struct engine *e, const struct engine_qp *qp);
 /* Logs once, outside the data path, that a queue pair must send single packets. */
 void batch_report(struct engine *e);
+
+/* Counts packets that the port has taken. */
+void engine_count_sent(struct frl_stats *stats, const struct port_packet packets[], uint16_t n);
 
 /* Removes the first `taken` packets of a queue: they were copied, or are kept. Notifies their
  * queue pairs. */
@@ -141,6 +148,11 @@ bool engine_drop_unreadable(struct engine *e, struct tx_queue *q, uint64_t now_n
 void flush_loop(struct engine *e, uint64_t now_ns);
 /* Delivers a sent multicast packet to the members of the group on this engine. */
 void loop_multicast(struct engine *e, const struct port_packet *packet, uint64_t now_ns);
+
+/* groups_tx.c: sends multicast packets to all links of the local fabric. */
+void flush_groups(struct engine *e, uint64_t now_ns);
+/* Call when the first of these packets is gone: the next one has not been sent to any link. */
+void restart_groups(struct tx_queue *q);
 
 /* paths.c: updates all paths to the MAC addresses of their neighbors. */
 void follow_neighbors(struct engine *e);

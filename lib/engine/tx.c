@@ -11,8 +11,6 @@
 enum {
 	EMIT_BUDGET = 64,    /* packets a round, so that receiving gets its turn */
 	SCRATCH_HEADER = 64, /* bytes of a frame in e->scratch that go into the packet's header */
-	/* On the local fabric a stopped process must not block datagrams to other processes. */
-	DATAGRAM_TIMEOUT_NS = 10000000,
 };
 
 static uint16_t tx_free(const struct tx_queue *q)
@@ -401,10 +399,13 @@ uint16_t engine_remove_packets(
 	for (uint16_t at = position; at != q->tail; at++) {
 		const struct port_packet *packet = tx_slot(q, at);
 
-		if (packet->flow == flow && packet->sender == sender)
-			release(e, q, at, false);
-		else
+		if (packet->flow != flow || packet->sender != sender) {
 			move(q, to++, at);
+			continue;
+		}
+		release(e, q, at, false);
+		if (at == q->head && q == e->tx[ENGINE_GROUP_LINK])
+			restart_groups(q);
 	}
 	n = (uint16_t)(q->tail - to);
 	q->tail = to;
@@ -495,7 +496,7 @@ void engine_drop_datagrams(struct engine *e, struct tx_queue *q)
 		engine_report_sent(e, flows[i], 1);
 }
 
-static void count_sent(struct frl_stats *stats, const struct port_packet packets[], uint16_t n)
+void engine_count_sent(struct frl_stats *stats, const struct port_packet packets[], uint16_t n)
 {
 	stats->tx_packets += n;
 	for (uint16_t i = 0; i < n; i++) {
@@ -524,7 +525,7 @@ static void flush_link(struct engine *e, uint16_t link, struct tx_queue *q, uint
 		taken = e->port->ops->tx_burst(e->port, link, &q->packets[start], n);
 		if (taken)
 			q->blocked = q->drops = false;
-		count_sent(&e->stats, &q->packets[start], taken);
+		engine_count_sent(&e->stats, &q->packets[start], taken);
 		engine_packets_taken(e, q, taken);
 		/* After the queue was updated: a delivery may fail queue pairs, which withdraw
 		 * packets. Released buffers are refilled only by new packets. */
@@ -568,5 +569,6 @@ void flush_tx(struct engine *e, uint64_t now_ns)
 		if (q->head != q->tail)
 			e->unsent = true;
 	}
+	flush_groups(e, now_ns);
 	flush_loop(e, now_ns);
 }

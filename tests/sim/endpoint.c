@@ -180,8 +180,8 @@ static bool prepare_datagrams(struct endpoint *endpoint)
 	struct frl_ah_attr group = endpoint->attr.ah;
 	const char *why = "";
 
+	/* On the local fabric, its MAC address says that the link is chosen. */
 	group.dgid = world_group(ip_is_v4(&group.dgid));
-	memset(group.dmac, 0, sizeof(group.dmac));
 	if (!make_handle(endpoint, &endpoint->ah, &endpoint->has_ah, &endpoint->attr.ah))
 		return false;
 	if (!make_handle(endpoint, &endpoint->group_ah, &endpoint->has_group_ah, &group))

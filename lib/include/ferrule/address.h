@@ -55,13 +55,18 @@ struct frl_ah_attr {
 	uint8_t dmac[6];       /* MAC of the next hop; zero: resolved by ARP or ND and kept current
 			        */
 	uint16_t link;         /* local fabric: the port's link to the destination; used if dmac is
-			        * not zero, and for multicast groups */
+			        * not zero */
 };
 
 /*
  * Creates an address handle for datagrams. With a zero dmac and a unicast dgid the call blocks
  * until ARP or ND has answered, up to 3 s. On the local fabric it makes a link to the device with
  * that GID, unless there is one: see frl_qp_modify().
+ *
+ * Multicast on the local fabric: with a zero dmac, datagrams go to all devices of this user that
+ * use multicast, and over all other links of the device. The call makes the links, as does
+ * frl_attach_mcast(), and waits up to 1 s for processes that do not answer. With any other dmac,
+ * datagrams go over `link` alone.
  *
  * A software device uses the handle only while a request is posted. Hardware may use the handle
  * until the request has completed: a program for both destroys the handle after the completion.
