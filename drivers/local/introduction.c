@@ -125,8 +125,8 @@ static bool is_valid(
 		memcmp(message->nonce, own->nonce, sizeof(own->nonce)) != 0;
 }
 
-static struct introduction *add_introduction(struct introductions *introductions, int fd,
-	enum introduction_stage stage, uint64_t deadline_ns)
+static struct introduction *add_introduction(
+	struct introductions *introductions, int fd, enum introduction_stage stage)
 {
 	struct introduction *introduction = calloc(1, sizeof(*introduction));
 
@@ -134,7 +134,6 @@ static struct introduction *add_introduction(struct introductions *introductions
 		return NULL;
 	introduction->fd = fd;
 	introduction->stage = stage;
-	introduction->deadline_ns = deadline_ns;
 	TAILQ_INSERT_TAIL(&introductions->all, introduction, next);
 	return introduction;
 }
@@ -177,8 +176,7 @@ static int check_user(int fd, const struct frl_ip *ip)
 	return 0;
 }
 
-static int send_question(
-	struct introductions *introductions, int fd, const struct frl_ip *ip, uint64_t now_ns)
+static int send_question(struct introductions *introductions, int fd, const struct frl_ip *ip)
 {
 	struct introduction_message message = message_to(introductions, ip, 0);
 	struct introduction *introduction;
@@ -189,7 +187,7 @@ static int send_question(
 		return err;
 	if (handshake_send(fd, &message, sizeof(message)))
 		return -EAGAIN; /* it was closed, or has dropped the connection */
-	introduction = add_introduction(introductions, fd, INTRODUCTION_ASKED, now_ns + ANSWER_NS);
+	introduction = add_introduction(introductions, fd, INTRODUCTION_ASKED);
 	if (!introduction)
 		return frl_fail(-ENOMEM, "no memory for an introduction");
 	introduction->peer.ip = *ip;
@@ -198,8 +196,7 @@ static int send_question(
 	return 0;
 }
 
-int introductions_start(
-	struct introductions *introductions, const struct frl_ip *ip, uint64_t now_ns)
+int introductions_start(struct introductions *introductions, const struct frl_ip *ip)
 {
 	char name[64];
 	int fd, err;
@@ -210,7 +207,7 @@ int introductions_start(
 		return fd;
 	if (fd < 0)
 		return fail_connect(fd, ip);
-	err = send_question(introductions, fd, ip, now_ns);
+	err = send_question(introductions, fd, ip);
 	if (err)
 		handshake_close(&fd);
 	return err;
@@ -237,14 +234,13 @@ static void step_asked(struct introductions *introductions, struct introduction 
 	struct introduction_message message;
 	int err = handshake_receive(introduction->fd, &message, sizeof(message));
 
-	if (err == -EAGAIN && pass->now_ns < introduction->deadline_ns) {
-		pass->wake_ns = least(pass->wake_ns, introduction->deadline_ns);
+	/* A process that is stopped answers when it continues. */
+	if (err == -EAGAIN)
 		return;
-	}
 	if (!err)
 		introduction->result = read_answer(introductions, introduction, &message);
 	else
-		/* It was dropped among many, or is stopped: it may answer the next time. */
+		/* It was dropped among many: it may answer the next time. */
 		introduction->result = err == -EPIPE ? -EAGAIN : err;
 	introduction->stage = INTRODUCTION_TO_REPORT;
 	pass->publish = true;
@@ -270,7 +266,7 @@ static void read_questions(struct introductions *introductions, struct fabric_pa
 	while ((fd = fabric_clients_read(&introductions->clients, &message, sizeof(message),
 			is_question, introductions, pass)) >= 0) {
 		introduction = introductions->n_others < INTRODUCTIONS_MOST
-			? add_introduction(introductions, fd, INTRODUCTION_TO_ACCEPT, 0)
+			? add_introduction(introductions, fd, INTRODUCTION_TO_ACCEPT)
 			: NULL;
 		if (!introduction) {
 			handshake_close(&fd);

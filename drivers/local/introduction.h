@@ -43,7 +43,7 @@ struct introduction_message {
 };
 
 enum introduction_stage {
-	INTRODUCTION_ASKED,     /* by this end: waits for the answer */
+	INTRODUCTION_ASKED,     /* by this end: waits for the answer, however long */
 	INTRODUCTION_TO_ACCEPT, /* of another device: for the owner */
 	INTRODUCTION_TO_ANSWER,
 	INTRODUCTION_ANSWERED,  /* waits for the peer to open its end */
@@ -56,7 +56,7 @@ struct introduction {
 	enum introduction_stage stage;
 	bool is_other; /* another device has asked */
 	int fd;
-	uint64_t deadline_ns;
+	uint64_t deadline_ns;      /* of INTRODUCTION_ANSWERED */
 	struct port_identity peer; /* `ip` alone until the peer has sent its message */
 	int result;                /* number of the link or 0, or a negative errno */
 };
@@ -85,8 +85,7 @@ void introductions_free(struct introductions *introductions);
 /* In a forked child: closes its copies of the sockets. */
 void introductions_detach(struct introductions *introductions);
 /* Errors as for port_ops.introduce. Guard and mutex held. */
-int introductions_start(
-	struct introductions *introductions, const struct frl_ip *ip, uint64_t now_ns);
+int introductions_start(struct introductions *introductions, const struct frl_ip *ip);
 /* Does one step, as fabric_advance(). Mutex held. */
 void introductions_advance(struct introductions *introductions, struct fabric_pass *pass);
 /* Calls the owner's functions, which may open links. For the link thread; guard held, mutex not

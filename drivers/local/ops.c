@@ -183,7 +183,7 @@ int introductions_ask(struct port *base, const struct frl_ip *ip)
 		return frl_fail(-EHOSTUNREACH,
 			"the device was opened before fork(): open another one in this process");
 	link_thread_lock();
-	rc = introductions_start(introductions, ip, clock_now_ns());
+	rc = introductions_start(introductions, ip);
 	link_thread_kick();
 	link_thread_unlock();
 	return rc;

@@ -126,7 +126,7 @@ static inline void step(struct side *side)
 
 static inline void ask(void)
 {
-	ck_assert_msg(introductions_start(asker.introductions, &other.own.ip, now_ns) == 0, "%s",
+	ck_assert_msg(introductions_start(asker.introductions, &other.own.ip) == 0, "%s",
 		frl_last_error());
 }
 

@@ -43,7 +43,7 @@ START_TEST_IF(other_user, geteuid() == 0)
 	ck_assert_int_eq(status, 0);
 	ck_assert_uint_eq(other.n_accepted, 0);
 	ck_assert_int_eq(seteuid(NOBODY), 0);
-	ck_assert_int_eq(introductions_start(asker.introductions, &other.own.ip, now_ns), -EACCES);
+	ck_assert_int_eq(introductions_start(asker.introductions, &other.own.ip), -EACCES);
 	ck_assert_int_eq(seteuid(0), 0);
 	ck_assert(strstr(frl_last_error(), "another user"));
 	ck_assert(is_idle(&asker));
@@ -63,7 +63,7 @@ START_TEST(unknown_user)
 	/* Not everybody may make one. */
 	if (unshare(CLONE_NEWUSER))
 		return;
-	ck_assert_int_eq(introductions_start(asker.introductions, &other.own.ip, now_ns), -EACCES);
+	ck_assert_int_eq(introductions_start(asker.introductions, &other.own.ip), -EACCES);
 	ck_assert(strstr(frl_last_error(), "user namespace"));
 	ck_assert(is_idle(&asker));
 	fd = connect_to_other();
