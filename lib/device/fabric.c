@@ -28,7 +28,7 @@ enum {
 	CLAIM_TRIES = 4096,
 };
 
-static int claim(const char *name)
+int fabric_claim_name(const char *name)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	size_t len = strlen(name);
@@ -47,7 +47,7 @@ static int claim(const char *name)
 		return fd;
 	err = errno;
 	close(fd);
-	return frl_fail(err, "cannot claim the address %s: %s", name, frl_strerror(err));
+	return frl_fail(err, "cannot claim the name %s: %s", name, frl_strerror(err));
 }
 
 /* Takes the address, if no other device has it. Both names of a device are needed. */
@@ -57,7 +57,7 @@ static int take_address(struct soft_device *device, const struct frl_ip *ip)
 	int fd, listener;
 
 	snprintf(name, sizeof(name), "ferrule/%s", format_ip(ip));
-	fd = claim(name);
+	fd = fabric_claim_name(name);
 	if (fd < 0)
 		return fd;
 	listener = local_listen(ip);
@@ -280,20 +280,32 @@ bool fabric_names_link(const struct frl_ah_attr *attr)
 	return !mac_equal(attr->dmac, no_mac);
 }
 
+int fabric_find_device(
+	struct soft_device *device, const struct frl_ip *ip, const struct soft_link **ret_link)
+{
+	const struct soft_link *known = find_link(device, ip);
+
+	if (!known)
+		return fabric_introduce(device, ip);
+	*ret_link = known;
+	return 0;
+}
+
 int fabric_find_route(struct soft_device *device, struct frl_ah_attr *attr)
 {
-	const struct soft_link *known;
+	const struct soft_link *known = NULL;
 	struct frl_ip ip;
+	int rc;
 
-	/* Its own addresses need no link. The caller may choose the link, and chooses that of a
-	 * multicast group. */
+	/* Its own addresses need no link. The caller may choose the link. Multicast goes to all
+	 * links otherwise. */
 	if (gid_find(&device->engine.gids, &attr->dgid, 0) >= 0 || fabric_names_link(attr) ||
 		ip_is_multicast(&attr->dgid))
 		return 0;
 	ip = main_address(&attr->dgid);
-	known = find_link(device, &ip);
-	if (!known)
-		return fabric_introduce(device, &ip);
+	rc = fabric_find_device(device, &ip, &known);
+	if (rc)
+		return rc;
 	attr->link = known->link;
 	memcpy(attr->dmac, known->peer_mac, sizeof(attr->dmac));
 	return 0;

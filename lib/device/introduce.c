@@ -31,6 +31,7 @@ struct fabric_search {
 	struct list node;
 	struct frl_ip ip;
 	bool is_asked;    /* the port has not reported the answer yet */
+	bool is_silent;   /* there was none in time, see fabric_set_silent() */
 	int err;          /* why there is no link; 0: none */
 	uint64_t next_ns; /* earliest time to ask again */
 	uint64_t end_ns;  /* forgotten then */
@@ -132,6 +133,21 @@ int fabric_introduce(struct soft_device *device, const struct frl_ip *ip)
 	return rc;
 }
 
+void fabric_set_silent(struct soft_device *device, const struct frl_ip *ip)
+{
+	struct fabric_search *search = find_search(device, ip);
+
+	if (search)
+		search->is_silent = search->is_asked;
+}
+
+bool fabric_is_silent(struct soft_device *device, const struct frl_ip *ip)
+{
+	const struct fabric_search *search = find_search(device, ip);
+
+	return search && search->is_silent;
+}
+
 /* Opens the link to a device that was introduced. Returns its number. -EAGAIN: not at the moment.
  */
 static int open_link(struct soft_device *device, const struct port_identity *peer)
@@ -166,7 +182,7 @@ static void take_answer(
 
 	if (peer)
 		err = open_link(device, peer);
-	search->is_asked = false;
+	search->is_asked = search->is_silent = false;
 	if (err >= 0)
 		search->next_ns = clock_now_ns() + REPEAT_NS;
 	else if (err != -EAGAIN)

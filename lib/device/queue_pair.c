@@ -261,6 +261,8 @@ int soft_attach_mcast(struct frl_qp *qp, const struct frl_ip *group)
 	rc = engine_attach(
 		&device_of(qp)->engine, &soft_qp(qp)->engine, group, clock_now_ns(), &why);
 	device_leave(qp->pd->device);
+	if (!rc && qp->pd->device->attr.local_fabric)
+		fabric_meet(device_of(qp));
 	return finish_membership(qp, group, rc, why);
 }
 

@@ -12,6 +12,7 @@
  *	fragments.c    shares of the port's packet buffers
  *	fabric.c       links of the local fabric
  *	introduce.c    links to devices of which only the address is known
+ *	multicast.c    links to all devices that use multicast
  *	address.c      addresses of a network port
  *	describe.c     queue pairs, for the control daemon
  */
@@ -60,8 +61,9 @@ struct soft_device {
 	struct unmap_user marks; /* of regions whose memory may be unmapped */
 
 	/* Local fabric: the socket that holds the address, the one that the port will listen on,
-	 * the links to other devices, and addresses to which links are being made (introduce.c). */
-	int claim_fd, listen_fd;
+	 * the one that tells of multicast (or -1), the links to other devices, and addresses to
+	 * which links are being made (introduce.c). */
+	int claim_fd, listen_fd, groups_fd;
 	struct soft_link links[PORT_MAX_LINKS];
 	unsigned n_links;
 	struct list searches;
@@ -282,6 +284,10 @@ int soft_link_state(struct frl_device *device, uint16_t link);
 void soft_link_release(struct frl_device *device, uint16_t link, bool failed);
 /* Returns true if the caller has chosen the link of the path, by a MAC address. */
 bool fabric_names_link(const struct frl_ah_attr *attr);
+/* Finds the link to the device with the address that is up. Errors as for fabric_introduce(): the
+ * link is being made. Guard held. */
+int fabric_find_device(
+	struct soft_device *device, const struct frl_ip *ip, const struct soft_link **ret_link);
 /* Sets link and MAC address, if the latter is missing, from the link to the device with the GID.
  * Errors as for fabric_introduce(): the link is being made. Guard held. */
 int fabric_find_route(struct soft_device *device, struct frl_ah_attr *attr);
@@ -296,6 +302,8 @@ int fabric_open_link(struct soft_device *device, const struct port_identity *pee
 /* Claims an address of 169.254.0.0/16: binds sockets to names that the kernel keeps unique and
  * releases when the process ends. -EADDRINUSE, or another errno. */
 int fabric_claim_address(struct soft_device *device, struct frl_ip *ret_ip, uint8_t ret_mac[6]);
+/* Binds a socket to an abstract name. Returns the socket, -EADDRINUSE or another errno. */
+int fabric_claim_name(const char *name);
 
 /* introduce.c */
 
@@ -306,10 +314,22 @@ int fabric_claim_address(struct soft_device *device, struct frl_ip *ret_ip, uint
  * links) or another errno, with the reason. Guard held.
  */
 int fabric_introduce(struct soft_device *device, const struct frl_ip *ip);
+/* Marks a device that was asked and has not answered: it may be stopped. The mark is removed when
+ * it answers. Guard held. */
+void fabric_set_silent(struct soft_device *device, const struct frl_ip *ip);
+bool fabric_is_silent(struct soft_device *device, const struct frl_ip *ip);
 /* Take part in introductions, once the engine exists, and before it ends. Called without the
  * guard. Sets the reason of a failure. */
 int fabric_start(struct soft_device *device);
 void fabric_stop(struct soft_device *device);
+
+/* multicast.c */
+
+/* Makes links to all devices that use multicast, and lets later ones find this one. Waits until the
+ * links are up, but no longer than FABRIC_MEET_MS, and not for devices that were silent before.
+ * Failures are logged. Called without the guard. */
+enum { FABRIC_MEET_MS = 1000 };
+void fabric_meet(struct soft_device *device);
 
 /* address.c */
 

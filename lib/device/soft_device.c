@@ -223,6 +223,8 @@ static void free_device(struct soft_device *device)
 	unmap_mark_close(&device->marks);
 	if (device->claim_fd >= 0)
 		close(device->claim_fd);
+	if (device->groups_fd >= 0)
+		close(device->groups_fd);
 	sem_destroy(&device->wake);
 	sleep_fini(device);
 	device_fini(&device->base);
@@ -354,7 +356,7 @@ static struct soft_device *new_device(void)
 	sem_init(&device->wake, 0, 0);
 	sleep_init(device);
 	atomic_init(&device->sleep_polls, UINT_MAX / 2); /* long ago */
-	device->claim_fd = device->listen_fd = -1;
+	device->claim_fd = device->listen_fd = device->groups_fd = -1;
 	list_init(&device->searches);
 	return device;
 }

@@ -292,8 +292,8 @@ FRL_API void frl_qp_query(struct frl_qp *qp, struct frl_qp_attr *ret_attr);
 
 /*
  * UD: starts, or ends, the reception of a multicast group. The device also joins the group by IGMP
- * or MLD, so that switches and routers forward the group here. Returns -EINVAL or -ENOMEM (too many
- * groups).
+ * or MLD, so that switches and routers forward the group here. On the local fabric it makes links
+ * to the senders instead: see frl_ah_create(). Returns -EINVAL or -ENOMEM (too many groups).
  */
 FRL_API int frl_attach_mcast(struct frl_qp *qp, const struct frl_ip *group);
 FRL_API int frl_detach_mcast(struct frl_qp *qp, const struct frl_ip *group);
