@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "lib/base/error.h"
@@ -33,6 +34,12 @@ static int no_devices(int err)
 	return verbs_fail(err, "cannot list the RDMA devices");
 }
 
+/* Under ferrule-run, libibverbs is Ferrule's own, whose devices are software. */
+static bool is_dropin(const struct ibv_device *device)
+{
+	return device && strncmp(device->dev_name, "uverbs_frl", strlen("uverbs_frl")) == 0;
+}
+
 /* Free the list with ibv_free_device_list(). */
 static int get_devices(struct ibv_device ***ret_list)
 {
@@ -42,6 +49,12 @@ static int get_devices(struct ibv_device ***ret_list)
 	list = ibv_get_device_list(NULL);
 	if (!list)
 		return no_devices(verbs_null_errno());
+	if (is_dropin(list[0])) {
+		ibv_free_device_list(list);
+		return frl_fail(-ENODEV,
+			"this program runs over Ferrule's libibverbs (ferrule-run), which has no "
+			"RDMA NICs: start it without ferrule-run");
+	}
 	*ret_list = list;
 	return 0;
 }

@@ -33,29 +33,32 @@
 		"packet buffers of a port for payload that stays in them")                         \
 	X(traffic_class, "FRL_TRAFFIC_CLASS", 0, 0, 255, "of connections: DSCP (times 4) and ECN") \
 	X(ack_timeout, "FRL_ACK_TIMEOUT", 0, 0, 31,                                                \
-		"of connections: 4.096 us times 2 to this power; 0: by device")
+		"of connections: 4.096 us times 2 to this power; 0: by device")                    \
+	X(verbs_part_id, "FRL_VERBS_PART_ID", 1, 0, 65535,                                         \
+		"vendor_part_id that the drop-in libibverbs reports")
 
 /* X(member, "NAME", "default", "choices", "help") - words; choices separated by |, empty: any
  * word */
-#define SETTINGS_WORDS(X)                                                                 \
-	X(eal_args, "FRL_EAL_ARGS", "", "", "further arguments for DPDK's EAL")           \
-	X(icrc, "FRL_ICRC", "auto", "auto|always", "auto: none where the link is memory") \
-	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")  \
-	X(fabric, "FRL_FABRIC", "", "", "fabric of which a device leases its port")       \
-	X(control, "FRL_CONTROL", "auto", "", "auto, off, or the daemon's socket")        \
-	X(daemon, "FRL_DAEMON", "", "", "executable of the daemon that is started")       \
-	X(algo, "FRL_ALGO", "auto", "", "algorithms: ring or allreduce=ring,reduce=tree") \
-	X(tuner_costs, "FRL_TUNER_COSTS", "", "", "latency=2048,byte=0.25, or default")   \
-	X(tuner_cache, "FRL_TUNER_CACHE", "auto", "", "folder of measured costs")         \
-	X(launcher, "FRL_LAUNCHER", "auto", "auto|settings|torchrun|pmix|hydra|slurm",    \
-		"who says which rank this is")                                            \
-	X(job, "FRL_JOB", "", "", "name of the job in which ranks meet")                  \
-	X(job_host, "FRL_JOB_HOST", "", "", "host whose daemon keeps the job")            \
-	X(relaxed_ordering, "FRL_RELAXED_ORDERING", "auto", "auto|on|off",                \
-		"hardware: PCIe writes may overtake each other")                          \
-	X(gpu_tier, "FRL_GPU_TIER", "auto", "auto|dma-buf|peermem|nic-queue|mapped|off",  \
-		"how GPU memory is reached")                                              \
-	X(rank, "FRL_RANK", "", "", "rank of this process")                               \
+#define SETTINGS_WORDS(X)                                                                  \
+	X(eal_args, "FRL_EAL_ARGS", "", "", "further arguments for DPDK's EAL")            \
+	X(icrc, "FRL_ICRC", "auto", "auto|always", "auto: none where the link is memory")  \
+	X(progress, "FRL_PROGRESS", "auto", "auto|inline|thread", "who drives a device")   \
+	X(fabric, "FRL_FABRIC", "", "", "fabric of which a device leases its port")        \
+	X(control, "FRL_CONTROL", "auto", "", "auto, off, or the daemon's socket")         \
+	X(daemon, "FRL_DAEMON", "", "", "executable of the daemon that is started")        \
+	X(algo, "FRL_ALGO", "auto", "", "algorithms: ring or allreduce=ring,reduce=tree")  \
+	X(tuner_costs, "FRL_TUNER_COSTS", "", "", "latency=2048,byte=0.25, or default")    \
+	X(tuner_cache, "FRL_TUNER_CACHE", "auto", "", "folder of measured costs")          \
+	X(launcher, "FRL_LAUNCHER", "auto", "auto|settings|torchrun|pmix|hydra|slurm",     \
+		"who says which rank this is")                                             \
+	X(job, "FRL_JOB", "", "", "name of the job in which ranks meet")                   \
+	X(job_host, "FRL_JOB_HOST", "", "", "host whose daemon keeps the job")             \
+	X(verbs_devices, "FRL_VERBS_DEVICES", "", "", "devices of the drop-in libibverbs") \
+	X(relaxed_ordering, "FRL_RELAXED_ORDERING", "auto", "auto|on|off",                 \
+		"hardware: PCIe writes may overtake each other")                           \
+	X(gpu_tier, "FRL_GPU_TIER", "auto", "auto|dma-buf|peermem|nic-queue|mapped|off",   \
+		"how GPU memory is reached")                                               \
+	X(rank, "FRL_RANK", "", "", "rank of this process")                                \
 	X(ranks, "FRL_RANKS", "", "", "ranks of the job")
 
 /* X("NAME") - the NCCL plugin's settings, which nccl/settings.c reads. */

@@ -81,12 +81,22 @@ int soft_cq_resize(struct frl_cq *base, uint32_t depth)
 	return rc ? frl_fail(rc, "no memory for completions that wait for a GPU") : 0;
 }
 
-static int take_completions(struct cq *cq, int max, struct frl_wc wc[])
+static void release_slot(struct soft_device *device, struct frl_wc *wc)
+{
+	struct engine_qp *qp = engine_find_qp(&device->engine, wc->qp_num);
+
+	wc->flags &= ~(uint32_t)CQ_WC_HOLDS_SLOT;
+	if (qp)
+		qp_release_slot(&qp->core);
+}
+
+static int take_completions(struct soft_device *device, struct cq *cq, int max, struct frl_wc wc[])
 {
 	int n = 0;
 
-	while (n < max && cq_pop(cq, &wc[n]))
-		n++;
+	for (; n < max && cq_pop(cq, &wc[n]); n++)
+		if (wc[n].flags & CQ_WC_HOLDS_SLOT)
+			release_slot(device, &wc[n]);
 	if (n == 0 && cq->overrun && !cq_used(cq))
 		return frl_fail(-EOVERFLOW,
 			"the completion queue overran: poll more often, or make it deeper than all "
@@ -140,7 +150,7 @@ int soft_poll_cq(struct frl_cq *cq, int max, struct frl_wc wc[], bool *ret_moved
 	if (!plenty && !is_noted)
 		soft_note_poll(device);
 	*ret_moved = plenty || soft_poll(device) > 0;
-	n = take_completions(core, max, wc);
+	n = take_completions(soft_device(device), core, max, wc);
 	device_leave(device);
 	return n;
 }
@@ -220,6 +230,7 @@ int soft_srq_create(struct frl_srq *base)
 			config->max_wr);
 	recv_queue_init(&srq->core.queue, srq->storage, config->max_wr, config->max_sge, base->pd,
 		&device->engine.regions);
+	srq->core.queue.as_hardware = config->as_hardware;
 	srq->core.limit = config->limit;
 	event_source_init(&srq->core.events, EVENT_OF_SRQ, base);
 	srq->core.queues = &device->engine.events;

@@ -37,7 +37,8 @@ static struct qp_config complete_config(const struct frl_qp *qp, const struct fr
 		.max_inline = config->max_inline,
 		.sq_sig_all = config->sq_sig_all,
 		.window = (uint32_t)settings_get()->window,
-		.unlimited_retry = device_of(qp)->port->caps.on_demand && !config->finite_retry,
+		.unlimited_retry = device_of(qp)->port->caps.on_demand && !config->as_hardware,
+		.as_hardware = config->as_hardware,
 	};
 }
 

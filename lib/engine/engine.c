@@ -351,6 +351,16 @@ void engine_set_peer(struct engine *e, uint16_t link, const struct frl_ip *ip, c
 		e->n_links = link + 1;
 }
 
+/*
+ * Returns true if the queue pair does not notice that the peer's device is gone: as on a network,
+ * it has no request that waits for an answer. Its next packets are discarded (tx.c).
+ */
+static bool survives_link(const struct engine *e, const struct engine_qp *qp)
+{
+	return e->port->caps.on_demand && qp->core.as_hardware &&
+		(qp->core.type != FRL_QPT_RC || !qp_n_requests(&qp->core));
+}
+
 void engine_drop_link(struct engine *e, uint16_t link)
 {
 	struct tx_queue *q = e->tx[link];
@@ -360,7 +370,10 @@ void engine_drop_link(struct engine *e, uint16_t link)
 	for (uint32_t i = 0; (qp = engine_next_qp(e, &i));) {
 		if (!engine_is_connected(qp) || qp->path.link != link)
 			continue;
-		qp_fail(&qp->core, FRL_WC_REM_ABORT_ERR);
+		if (survives_link(e, qp))
+			qp->path.link = ENGINE_NO_LINK;
+		else
+			qp_fail(&qp->core, FRL_WC_REM_ABORT_ERR);
 		engine_update(e, qp);
 	}
 	/* Datagrams are lost, as on any network. */
@@ -424,14 +437,14 @@ bool engine_link_used(const struct engine *e, uint16_t link)
 
 bool engine_link_queued(const struct engine *e, uint16_t link)
 {
-	return (e->tx[link] && e->tx[link]->head != e->tx[link]->tail) ||
+	return (link < ENGINE_LINKS && e->tx[link] && e->tx[link]->head != e->tx[link]->tail) ||
 		(e->offloads && e->offloads->link_queued(e, link));
 }
 
 bool engine_is_held_up(const struct engine *e, const struct engine_qp *qp)
 {
 	if (qp_is_datagram(&qp->core) || !engine_is_connected(qp) ||
-		qp->path.link == ENGINE_LOOP_LINK)
+		qp->path.link >= ENGINE_LOOP_LINK)
 		return false;
 	return !engine_has_room(e, qp->path.link) || !engine_has_link(e, qp);
 }

@@ -65,7 +65,7 @@ struct tx_queue {
 /* The path to a destination. */
 struct engine_path {
 	struct wire_path wire;
-	uint16_t link; /* of the port, or ENGINE_LOOP_LINK */
+	uint16_t link; /* of the port, ENGINE_LOOP_LINK, or ENGINE_NO_LINK: the peer is gone */
 	int neighbor;  /* entry that resolves the MAC address, or -1 */
 };
 

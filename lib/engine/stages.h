@@ -35,7 +35,8 @@ void receive_frame(struct engine *e, const struct port_frame *frame, uint64_t no
 static inline bool engine_has_link(const struct engine *e, const struct engine_qp *qp)
 {
 	return qp->path.link == ENGINE_LOOP_LINK ||
-		e->port->ops->link_state(e->port, qp->path.link) == PORT_LINK_UP;
+		(qp->path.link != ENGINE_NO_LINK &&
+			e->port->ops->link_state(e->port, qp->path.link) == PORT_LINK_UP);
 }
 
 /* deadlines.c: fires expired deadlines. */

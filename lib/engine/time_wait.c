@@ -41,10 +41,11 @@ static uint32_t psns_behind(const struct engine_qp *qp)
 
 void engine_enter_time_wait(struct engine *e, const struct engine_qp *qp)
 {
-	struct time_wait **table = &e->time_wait[qp->path.link];
+	struct time_wait **table;
 
 	if (!qp->core.unlimited_retry || qp->core.type != FRL_QPT_RC || !engine_is_connected(qp))
 		return;
+	table = &e->time_wait[qp->path.link];
 	/* The kernel allocates its pages on first use. If there is no memory, the peer waits. */
 	if (!*table)
 		*table = calloc(ENGINE_MAX_QPS, sizeof(**table));

@@ -304,6 +304,23 @@ static void drop_packet(
 	qp_transmitted(&qp->core, 1);
 }
 
+/* The peer's device is gone, and a network would discard the packets. Requests that wait for an
+ * answer fail without the retries, since there is none. */
+static void emit_nowhere(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
+{
+	struct packet_out out[ENGINE_EMIT_QUANTUM];
+	uint32_t n;
+
+	if (qp->core.type == FRL_QPT_RC && qp_n_requests(&qp->core)) {
+		qp_fail(&qp->core, FRL_WC_REM_ABORT_ERR);
+	} else {
+		n = qp_output(&qp->core, out, ENGINE_EMIT_QUANTUM, now_ns);
+		if (n && completes_when_taken(qp))
+			qp_transmitted(&qp->core, n);
+	}
+	engine_update(e, qp);
+}
+
 static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 {
 	struct packet_out out[ENGINE_EMIT_QUANTUM];
@@ -318,6 +335,10 @@ static uint32_t emit_qp(struct engine *e, struct engine_qp *qp, uint64_t now_ns)
 	if (!qp_is_datagram(&qp->core) && !engine_is_connected(qp)) {
 		qp_output(&qp->core, out, at_once, now_ns);
 		engine_update(e, qp);
+		return 0;
+	}
+	if (!qp_is_datagram(&qp->core) && qp->path.link == ENGINE_NO_LINK) {
+		emit_nowhere(e, qp, now_ns);
 		return 0;
 	}
 	if (e->port->caps.max_batch && !qp_is_datagram(&qp->core))
@@ -417,13 +438,13 @@ void engine_withdraw(struct engine *e, struct engine_qp *qp)
 {
 	uint16_t link = qp->queued ? qp->queued_link : qp->path.link;
 
-	if (e->tx[link])
+	if (link < ENGINE_LINKS && e->tx[link])
 		engine_remove_packets(
 			e, e->tx[link], e->tx[link]->head, qp->core.qpn, qp->core.qpn);
 	if (e->offloads)
 		e->offloads->withdraw(e, qp->core.qpn);
 	qp->queued = 0;
-	if (e->port->caps.in_place && !completes_when_taken(qp) && link != ENGINE_LOOP_LINK)
+	if (e->port->caps.in_place && !completes_when_taken(qp) && link < ENGINE_LOOP_LINK)
 		e->port->ops->revoke(e->port, link, qp->core.qpn);
 }
 

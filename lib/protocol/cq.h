@@ -19,6 +19,10 @@ enum cq_armed {
 	CQ_ARMED,           /* for every completion */
 };
 
+/* In frl_wc.flags while the completion is in its queue: it holds a slot of its queue pair's send
+ * queue (qp_config.as_hardware), which the thread that takes it releases (qp_release_slot()). */
+enum { CQ_WC_HOLDS_SLOT = 1 << 30 };
+
 struct cq;
 
 /* Holds completions back until the memory that they report on is written. Its owner embeds this
@@ -104,6 +108,14 @@ static inline bool cq_push(struct cq *cq, const struct frl_wc *wc, bool solicite
 	else
 		cq_put(cq, wc, urgent);
 	return true;
+}
+
+/* Completions of this queue pair hold no slots any more. */
+static inline void cq_release_slots(struct cq *cq, uint32_t qpn)
+{
+	for (uint32_t i = cq->head; i != cq->tail; i++)
+		if (cq->entries[i & cq->mask].qp_num == qpn)
+			cq->entries[i & cq->mask].flags &= ~(uint32_t)CQ_WC_HOLDS_SLOT;
 }
 
 static inline bool cq_is_empty(const struct cq *cq)

@@ -79,6 +79,7 @@ static void lay_out(const struct qp_config *config, struct arena *arena, struct 
 	qp->responder.srq_wqe.sge = srq_sge;
 	recv_queue_init(&qp->responder.queue, queue, n_recv, config->max_recv_sge, config->pd,
 		config->regions);
+	qp->responder.queue.as_hardware = config->as_hardware;
 }
 
 size_t qp_storage_size(const struct qp_config *config)
@@ -110,6 +111,7 @@ void qp_init(struct qp *qp, const struct qp_config *config)
 		.max_inline = config->max_inline,
 		.sq_sig_all = config->sq_sig_all,
 		.unlimited_retry = config->unlimited_retry,
+		.as_hardware = config->as_hardware,
 		.requester.window = config->window,
 		.requester.slack = config->slack,
 		.responder.srq = config->srq,
@@ -155,7 +157,7 @@ static void flush_sends(struct qp *qp, uint32_t position, enum frl_wc_status sta
 		};
 
 		r->head++;
-		qp_complete(qp, qp->send_cq, &wc, false);
+		qp_complete_send(qp, &wc);
 	}
 	r->current = r->head;
 	r->una = r->next = r->sent_end = r->end;

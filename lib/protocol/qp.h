@@ -227,6 +227,9 @@ struct qp {
 	bool comm_est;        /* COMM_EST was raised */
 	bool answers_turn;    /* if only one packet may be sent: the last one was a response */
 	bool unlimited_retry; /* the link reports a dead peer, so retries are unlimited */
+	bool as_hardware;     /* as in struct qp_config */
+	/* as_hardware: slots of signaled send requests whose completions are not polled yet */
+	uint32_t held_slots;
 	/* Reason of the failure, as in struct qp_stats. */
 	const char *error;
 	enum frl_wc_status error_status;
@@ -253,6 +256,9 @@ struct qp_config {
 	uint32_t window;
 	uint32_t slack;
 	bool unlimited_retry;
+	/* Elements are checked when a request is carried out, and a signaled send request keeps its
+	 * slot until its completion is taken, as in the queues of hardware. */
+	bool as_hardware;
 	void *storage; /* zeroed, qp_storage_size() bytes, owned by the caller */
 };
 
@@ -447,6 +453,14 @@ void qp_request_again(struct qp *qp, const struct qp_loss *loss, uint64_t now_ns
 
 /* Returns true if qp_output() has something to do. */
 bool qp_wants_output(const struct qp *qp);
+
+/* Call when a completion with CQ_WC_HOLDS_SLOT was taken out of its queue. */
+static inline void qp_release_slot(struct qp *qp)
+{
+	/* The completion may be older than a reset. */
+	if (qp->held_slots)
+		qp->held_slots--;
+}
 
 /* Returns the number of send requests that are posted and not completed. */
 static inline uint32_t qp_n_requests(const struct qp *qp)

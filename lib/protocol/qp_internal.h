@@ -96,6 +96,16 @@ void qp_note_psns(const struct qp *qp, struct frl_qp_attr *attr);
 /* Writes a completion. A full queue moves the queue pair to ERR. */
 void qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited);
 
+/* Writes the completion of a request that leaves the send queue. */
+static inline void qp_complete_send(struct qp *qp, struct frl_wc *wc)
+{
+	if (qp->as_hardware) {
+		wc->flags |= CQ_WC_HOLDS_SLOT;
+		qp->held_slots++;
+	}
+	qp_complete(qp, qp->send_cq, wc, false);
+}
+
 /* Completes a request as flushed. `placed` bytes of a message are in its memory. */
 void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id, uint32_t placed);
 

@@ -55,6 +55,12 @@ static int refuse(const char **ret_why, const char *why)
 	return -EINVAL;
 }
 
+/* Elements of a reducing receive are always checked: see check_operands(). */
+static bool checks_late(const struct recv_queue *queue, const struct frl_recv_wr *wr)
+{
+	return queue->as_hardware && wr->action.type == FRL_ACTION_COPY;
+}
+
 /* Checks the elements and sums their lengths. Empty ones need no region. */
 static int check_sges(const struct recv_queue *queue, const struct frl_recv_wr *wr,
 	uint32_t *ret_length, const char **ret_why)
@@ -69,7 +75,7 @@ static int check_sges(const struct recv_queue *queue, const struct frl_recv_wr *
 		const struct frl_sge *sge = &wr->sge[i];
 
 		total += sge->length;
-		if (sge->length == 0 ||
+		if (sge->length == 0 || checks_late(queue, wr) ||
 			region_local(queue->regions, queue->pd, sge, FRL_ACCESS_LOCAL_WRITE))
 			continue;
 		return refuse(ret_why, region_local_refusal(queue->regions, sge));

@@ -79,7 +79,7 @@ static __attribute__((noinline)) bool report_done(struct qp *qp, const struct se
 	};
 
 	if (wqe->flags & FRL_SEND_SIGNALED)
-		qp_complete(qp, qp->send_cq, &wc, false);
+		qp_complete_send(qp, &wc);
 	requester_check_drained(qp);
 	return qp_sends(qp);
 }

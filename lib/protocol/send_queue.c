@@ -101,7 +101,7 @@ static int copy_elements(const struct qp *qp, struct send_wqe *wqe, const struct
 
 		if (sge->length == 0)
 			continue;
-		if (!region_local(qp->regions, qp->pd, sge, access))
+		if (!qp->as_hardware && !region_local(qp->regions, qp->pd, sge, access))
 			return refuse(ret_why, region_local_refusal(qp->regions, sge));
 		total += sge->length;
 		wqe->sge[wqe->n_sge++] = *sge;
@@ -205,6 +205,11 @@ static inline void enter_queue(
 	r->tail++;
 }
 
+static inline bool is_full(const struct qp *qp)
+{
+	return qp_n_requests(qp) + qp->held_slots >= qp->requester.size;
+}
+
 /* Posts a request on the fast path. Returns false if post() must handle it: other requests, too
  * long, or no room. */
 static inline bool post_fast(struct qp *qp, const struct frl_send_wr *wr)
@@ -221,7 +226,7 @@ static inline bool post_fast(struct qp *qp, const struct frl_send_wr *wr)
 			return false;
 		packets = packets_for(sge->length, qp->path_mtu);
 	}
-	if (r->tail - r->head >= r->size || packets + packets_queued(r) > MAX_QUEUED_PACKETS)
+	if (is_full(qp) || packets + packets_queued(r) > MAX_QUEUED_PACKETS)
 		return false;
 	wqe = send_wqe_at(r, r->tail);
 	wqe->sge[0] = *sge;
@@ -250,7 +255,7 @@ static __attribute__((noinline)) int post(struct qp *qp, const struct frl_send_w
 	why = check_request(qp, wr, objects);
 	if (why)
 		return refuse(ret_why, why);
-	if (r->tail - r->head >= r->size) {
+	if (is_full(qp)) {
 		*ret_why = "the send queue is full: poll for completions, then post again";
 		return -ENOMEM;
 	}

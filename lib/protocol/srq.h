@@ -30,6 +30,7 @@ struct recv_queue {
 	uint32_t max_sge;
 	uint32_t head;
 	uint32_t tail;
+	bool as_hardware; /* elements are checked when a message arrives */
 	const void *pd;
 	const struct region_table *regions;
 };

@@ -35,9 +35,10 @@ static int check_qp_config(const struct frl_pd *pd, const struct frl_qp_config *
 			"required");
 	if (config->send_cq->device != pd->device || config->recv_cq->device != pd->device)
 		return frl_fail(-EINVAL, "frl_qp_create: a completion queue is of another device");
-	if (config->srq && config->srq->pd != pd)
-		return frl_fail(-EINVAL,
-			"frl_qp_create: the shared receive queue is of another protection domain");
+	/* Its domain may be another one: receives are checked against that. */
+	if (config->srq && config->srq->pd->device != pd->device)
+		return frl_fail(
+			-EINVAL, "frl_qp_create: the shared receive queue is of another device");
 	return check_qp_limits(&pd->device->attr, config);
 }
 

@@ -239,10 +239,14 @@ static void handle_messages(void)
 	atomic_store_explicit(&unmap_watch_is_reading, false, memory_order_release);
 }
 
-/* Returns true if a change is in progress whose message was not read, or was read just now. */
+/* Returns true if a change is in progress whose message was not read, or was read just now. The
+ * kernel checks this before the range, which is empty: the call never protects anything. */
 static bool is_changing(void)
 {
-	return watch.fd >= 0 && ioctl(watch.fd, UFFDIO_WRITEPROTECT, NULL) < 0 && errno == EAGAIN;
+	struct uffdio_writeprotect nothing = { 0 };
+
+	return watch.fd >= 0 && ioctl(watch.fd, UFFDIO_WRITEPROTECT, &nothing) < 0 &&
+		errno == EAGAIN;
 }
 
 bool unmap_watch_catch_up(void)
@@ -485,7 +489,9 @@ static void stop(void)
 	watch.stop_fd = -1;
 }
 
-static void watch_forks(void)
+/* Registered when the library is loaded: the fork handlers registered first lock last. The other
+ * handlers' locks may be held while this file's are taken. */
+__attribute__((constructor(201))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
@@ -494,10 +500,8 @@ static void watch_forks(void)
 
 int unmap_watch_add(struct unmap_listener *listener)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int rc = 0;
 
-	pthread_once(&once, watch_forks);
 	lock_start();
 	if (watch.fd < 0)
 		rc = start();

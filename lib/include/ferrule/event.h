@@ -10,7 +10,6 @@
  *
  * Threads: any thread may call these functions. A thread may be cancelled (pthread_cancel()) while
  * it sleeps in frl_get_cq_event() or frl_get_async_event(), in no other function of the library.
- *
  * IBTA volume 1, 11.5 (completion notification) and 11.6.3 (asynchronous events).
  */
 #ifndef FERRULE_EVENT_H

@@ -81,10 +81,13 @@ struct frl_srq_config {
 	uint32_t max_sge; /* 1 to FRL_MAX_SGE; 0: 4 */
 	uint32_t limit;   /* FRL_EVENT_SRQ_LIMIT_REACHED when fewer requests are left; 0: none */
 	void *context;    /* the caller's pointer; frl_srq_context() returns it */
+	/* Posts do not check elements. A receive with a wrong element fails the queue pair that
+	 * takes it, with FRL_WC_LOC_PROT_ERR, as with hardware. */
+	bool as_hardware;
 };
 
 /*
- * Creates a receive queue for several queue pairs of one protection domain. Destroy it with
+ * Creates a receive queue for several queue pairs. Receives use memory of `pd`. Destroy it with
  * frl_srq_destroy(). Returns -EINVAL or -ENOMEM on failure.
  */
 FRL_API int frl_srq_create(
@@ -162,15 +165,25 @@ struct frl_qp_config {
 	uint32_t max_inline;
 	bool sq_sig_all; /* all send requests are signaled */
 	/*
-	 * Local fabric, RC: timeout and retry_cnt hold as on networks. A request to a queue pair
-	 * that does not exist, or is in RESET, INIT or ERR, ends with FRL_WC_RETRY_EXC_ERR. The
-	 * timeout is at least code 16 (268 ms), unless it is 0, as a peer may wait for a processor.
-	 * Without this option, requests are repeated while the peer's device lives, and those to a
-	 * queue pair that has ended fail at once. Set it at both ends: a queue pair with the option
-	 * does not report its end to one without. The end of the peer's process fails requests at
-	 * once in any case. Other devices ignore the option.
+	 * The software device is as strict as hardware:
+	 *
+	 * - Local fabric, RC: timeout and retry_cnt hold as on networks. A request to a queue pair
+	 *   that does not exist, or is in RESET, INIT or ERR, ends with FRL_WC_RETRY_EXC_ERR. The
+	 *   timeout is at least code 16 (268 ms), unless it is 0, as a peer may wait for a
+	 *   processor. Without this option, requests are repeated while the peer's device lives,
+	 *   and those to a queue pair that has ended fail at once. Set it at both ends: a queue
+	 *   pair with the option does not report its end to one without.
+	 * - Local fabric: the end of the peer's process fails RC requests at once, with
+	 *   FRL_WC_REM_ABORT_ERR. A queue pair without requests does not notice it, and UC requests
+	 *   complete with success; without the option both fail.
+	 * - Posts do not check elements: a wrong key or range completes the request with
+	 *   FRL_WC_LOC_PROT_ERR. (Receives of a shared queue: see frl_srq_config. Receives with an
+	 *   action are checked.)
+	 * - A signaled send request keeps its place in the queue until its completion is polled.
+	 *
+	 * Hardware ignores the option.
 	 */
-	bool finite_retry;
+	bool as_hardware;
 	void *context; /* the caller's pointer; frl_qp_context() returns it */
 };
 
@@ -241,7 +254,7 @@ struct frl_qp_attr {
 	uint8_t min_rnr_timer;      /* 0 to 31, the AETH timer code */
 	uint8_t timeout;            /* 0 to 31: local ACK timeout 4.096 us * 2^timeout; 0: none */
 	uint8_t retry_cnt;          /* 0 to 7; the local fabric retries without limit while the peer
-			        * lives, except with finite_retry */
+			        * lives, except with as_hardware */
 	uint8_t rnr_retry;          /* 0 to 7; 7: without limit */
 	uint32_t capabilities;      /* enum frl_capability that both ends agreed on; see
 			        * frl_qp_modify() */

@@ -27,7 +27,7 @@ static inline struct frl_ip gid_of(const struct end *end, unsigned index)
 	return gid.ip;
 }
 
-static inline struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type, bool finite_retry)
+static inline struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type, bool as_hardware)
 {
 	const struct frl_qp_attr attr = {
 		.state = FRL_QPS_INIT, .port_num = 1, .access_flags = FRL_ACCESS_REMOTE_WRITE
@@ -38,7 +38,7 @@ static inline struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type, b
 		.recv_cq = end->cq,
 		.max_send_wr = DEPTH,
 		.max_recv_wr = DEPTH,
-		.finite_retry = finite_retry,
+		.as_hardware = as_hardware,
 	};
 	struct frl_qp *qp;
 
@@ -48,10 +48,10 @@ static inline struct frl_qp *add_qp_of(struct end *end, enum frl_qp_type type, b
 }
 
 /* Replaces the end's queue pair. */
-static inline void renew(struct end *end, enum frl_qp_type type, bool finite_retry)
+static inline void renew(struct end *end, enum frl_qp_type type, bool as_hardware)
 {
 	frl_qp_destroy(end->qp);
-	end->qp = add_qp_of(end, type, finite_retry);
+	end->qp = add_qp_of(end, type, as_hardware);
 }
 
 static inline int to_rtr(struct end *end, struct frl_ip dgid, uint32_t dest_qpn, uint32_t path_mtu)
@@ -98,12 +98,12 @@ static inline void *connect_by_gid(void *arg)
 	return NULL;
 }
 
-static inline void open_both(enum frl_qp_type type, bool finite_retry)
+static inline void open_both(enum frl_qp_type type, bool as_hardware)
 {
 	open_end(&a, false, FRL_PROGRESS_INLINE);
 	open_end(&b, false, FRL_PROGRESS_INLINE);
-	renew(&a, type, finite_retry);
-	renew(&b, type, finite_retry);
+	renew(&a, type, as_hardware);
+	renew(&b, type, as_hardware);
 }
 
 static inline void wait_until_failed(struct end *end)

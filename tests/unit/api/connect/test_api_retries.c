@@ -84,14 +84,44 @@ START_LOOP_TEST(no_answer, 4)
 }
 END_TEST
 
-/* A dead peer fails requests at once, also without a timeout. */
-START_TEST(peer_ends_with_finite_retries)
+static void wait_until_link_is_gone(const struct end *end)
 {
+	uint64_t limit_ns = hang_limit_ns();
+
+	do
+		frl_progress(end->device);
+	while (soft_qp(end->qp)->engine.path.link != ENGINE_NO_LINK && may_wait(limit_ns));
+}
+
+static enum frl_qp_state state_of(const struct end *end)
+{
+	struct frl_qp_attr attr;
+
+	frl_qp_query(end->qp, &attr);
+	return attr.state;
+}
+
+/* A dead peer fails requests at once, also without a timeout. A queue pair without requests does
+ * not notice it, and its next request fails. */
+START_LOOP_TEST(peer_ends_with_finite_retries, 2)
+{
+	struct frl_sge sge;
+	struct frl_send_wr wr;
+
 	open_both(FRL_QPT_RC, true);
 	ok(to_rtr(&a, gid_of(&b, 1), frl_qp_num(b.qp), MTU));
 	to_rts(&a, 0);
+	sge = sge_of(&a, 0, 100);
+	wr = send_wr(7, FRL_WR_SEND, &sge);
+	if (_i == 0)
+		post_send(&wr);
 	close_end(&b);
-	wait_until_failed(&a);
+	if (_i == 1) {
+		wait_until_link_is_gone(&a);
+		ck_assert_int_eq(state_of(&a), FRL_QPS_RTS);
+		post_send(&wr);
+	}
+	expect(&a, 7, FRL_WC_REM_ABORT_ERR);
 }
 END_TEST
 
