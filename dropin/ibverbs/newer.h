@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Functions that the library exports and <infiniband/verbs.h> of rdma-core 44 does not declare:
- * private ones, and a later one. Any thread.
+ * Functions that the library exports and <infiniband/verbs.h> of rdma-core 44 does not declare: those
+ * for librdmacm and for drivers, private ones, and a later one. Any thread.
  *
  * The definition of a function of the private nodes follows IN_PRIVATE_NODES(name, name).
  */
@@ -9,9 +9,34 @@
 #define FERRULE_DROPIN_IBVERBS_NEWER_H
 
 #include <infiniband/verbs.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "dropin/ibverbs_private.h"
+
+struct ib_user_path_rec;
+struct ib_uverbs_ah_attr;
+struct ib_uverbs_qp_attr;
+struct ibv_sa_path_rec;
+
+/* Copy the kernel's structures. `to` keeps its qp_state and rate_limit, which the kernel's has not. */
+void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *to, const struct ib_uverbs_ah_attr *from);
+void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *to, const struct ib_uverbs_qp_attr *from);
+void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *to, const struct ib_user_path_rec *from);
+void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *to, const struct ibv_sa_path_rec *from);
+
+/* Returns the folder where sysfs is mounted. */
+const char *ibv_get_sysfs_path(void);
+
+/*
+ * Reads a file of one line into the buffer, without the end of the line. Returns the length of the
+ * text, or -1 with errno: the file cannot be read, or (EOVERFLOW) the text does not fit.
+ */
+int ibv_read_sysfs_file(const char *folder, const char *name, char *buffer, size_t size);
+
+/* Return 0: a child shares no memory with hardware. */
+int ibv_dontfork_range(void *start, size_t size);
+int ibv_dofork_range(void *start, size_t size);
 
 /* The type of a GID, as the kernel's sysfs has it: it does not tell InfiniBand from RoCE v1. */
 enum ibv_gid_type_sysfs {
