@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The binary interface between programs and this library, checked by the compiler: sizes and
- * offsets that are compiled into programs, and numbers that are passed on unchanged. It has no code.
+ * offsets that are compiled into programs, and numbers that are passed on unchanged. No code.
  *
- * The numbers hold for rdma-core 34 to 65 on x86-64 and arm64. ABI_AT_LEAST() is for structures that
- * later releases have extended.
+ * The numbers hold for rdma-core 34 to 65 on x86-64 and arm64. ABI_AT_LEAST() is for structures
+ * that later releases have extended.
  */
 #ifndef FERRULE_DROPIN_IBVERBS_ABI_H
 #define FERRULE_DROPIN_IBVERBS_ABI_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Functions that librdmacm and drivers expect of libibverbs beside the verbs: copies of the kernel's
- * structures, files of sysfs, and the calls around fork(). No state; any thread.
+ * Functions that librdmacm and drivers expect of libibverbs beside the verbs: copies of the
+ * kernel's structures, files of sysfs, and the calls around fork(). No state; any thread.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Functions that the library exports and <infiniband/verbs.h> of rdma-core 44 does not declare: those
- * for librdmacm and for drivers, private ones, and a later one. Any thread.
+ * Functions that the library exports and <infiniband/verbs.h> of rdma-core 44 does not declare:
+ * those for librdmacm and for drivers, private ones, and a later one. Any thread.
  *
  * The definition of a function of the private nodes follows IN_PRIVATE_NODES(name, name).
  */
@@ -19,7 +19,7 @@ struct ib_uverbs_ah_attr;
 struct ib_uverbs_qp_attr;
 struct ibv_sa_path_rec;
 
-/* Copy the kernel's structures. `to` keeps its qp_state and rate_limit, which the kernel's has not. */
+/* Copy the kernel's structures. The state and the rate limit of a queue pair are not copied. */
 void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *to, const struct ib_uverbs_ah_attr *from);
 void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *to, const struct ib_uverbs_qp_attr *from);
 void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *to, const struct ib_user_path_rec *from);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Stands in for drivers/verbs. Hardware devices need libibverbs, and this library has its name: they
- * would be the devices of this library.
+ * Stands in for drivers/verbs, which needs the system's libibverbs. This library has its name: the
+ * driver would find the devices of this library.
  */
 #include "drivers/verbs/verbs.h"
 
