@@ -19,14 +19,14 @@ TABLE = "tests/style/layers.txt"
 # The pictures, and the first folders of the rows that each is about. A picture also has the rows
 # that these may include.
 PICTURES = {
-    "docs/design/layers.svg": ("lib", "drivers", "gpudirect"),
+    "docs/design/layers.svg": ("lib", "drivers", "gpudirect", "dropin"),
     "docs/design/layers-collectives.svg": ("collectives", "nccl"),
     "docs/design/layers-daemon.svg": ("daemon", "tools", "examples"),
 }
 BASE = "lib/base/"
 # Folders below the first ones that have a frame, and first folders that are a box without a frame.
 FRAMES = ("lib/api/", "lib/engine/", "lib/device/", "daemon/core/")
-UNFRAMED = ("nccl/", "gpudirect/", "examples/")
+UNFRAMED = ("nccl/", "dropin/", "gpudirect/", "examples/")
 # The way of a work request through the layers: these arrows are always drawn, and bold.
 MAIN_PATH = ("lib/api/", "lib/device/", "lib/engine/", "lib/protocol/", "lib/wire/", BASE)
 MAIN_ARROWS = set(zip(MAIN_PATH, MAIN_PATH[1:]))
@@ -41,6 +41,7 @@ COLOURS = {
     "collectives": "#ece3f5",
     "daemon": "#f9e0e3",
     "nccl": "#e0f2f1",
+    "dropin": "#fbf6d9",
 }
 OTHER_COLOUR = "#f2f2f2"
 

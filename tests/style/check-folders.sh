@@ -8,7 +8,7 @@
 
 most=30
 source_files '*' -- \
-	lib drivers gpudirect collectives daemon nccl tools examples tests docs scripts |
+	lib drivers gpudirect collectives daemon nccl dropin tools examples tests docs scripts |
 	grep -vE '^(docs/decisions|tests/vectors|tests/fuzz/corpus/[a-z]+)/[^/]*$' |
 	sed 's|/[^/]*$||' | sort | uniq -c | awk -v most="$most" '
 		$1 > most {

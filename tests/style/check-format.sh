@@ -19,7 +19,7 @@ if [ -z "$formatter" ]; then
 fi
 
 mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers gpudirect collectives nccl daemon \
-	tools examples tests)
+	dropin tools examples tests)
 [ ${#files[@]} -gt 0 ] || exit 0
 findings=$("$formatter" --style=file --dry-run -Werror "${files[@]}" 2>&1 |
 	grep ': error: ' || true)

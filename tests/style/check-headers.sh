@@ -29,10 +29,10 @@ compiles() {
 }
 
 needs_generated() {
-	"$cc" -MM -MG -I. -Ilib/include "$1" 2>/dev/null | grep -q '\.pb-c\.h'
+	"$cc" -MM -MG -I. -Ilib/include "$1" 2>/dev/null | grep -qE '\.pb-c\.h|ibverbs_private\.h'
 }
 
-mapfile -t headers < <(source_files '*.h' -- lib drivers gpudirect collectives nccl daemon)
+mapfile -t headers < <(source_files '*.h' -- lib drivers gpudirect collectives nccl daemon dropin)
 for header in "${headers[@]}"; do
 	extra=()
 	# Generated headers are in the build's folder, if there is one.

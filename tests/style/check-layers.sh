@@ -9,7 +9,7 @@ table=$(cd "$(dirname "$0")" && pwd)/layers.txt
 . "$(dirname "$0")/lib.sh"
 
 mapfile -t files < <(source_files '*.c' '*.h' '*.cu' -- lib drivers gpudirect collectives nccl \
-	tools examples daemon)
+	dropin tools examples daemon)
 [ ${#files[@]} -gt 0 ] || exit 0
 
 awk "$awk_code"'
@@ -53,8 +53,9 @@ function check_include(text,    path, list) {
 		finding("ports see ferrule/error.h of the public headers, not " path)
 	if (path ~ /^rte_/ && folder != "drivers/dpdk/")
 		finding("only drivers/dpdk includes " path)
-	if (path ~ /^infiniband\// && folder != "drivers/verbs/" && folder != "drivers/raw/")
-		finding("only drivers/verbs and drivers/raw include " path)
+	if (path ~ /^infiniband\// && folder != "drivers/verbs/" && folder != "drivers/raw/" && \
+			folder != "dropin/")
+		finding("only drivers/verbs, drivers/raw and dropin include " path)
 	if (path ~ /^(pthread|threads|semaphore|sys\/socket|sys\/epoll|time)\.h$/ && pure)
 		finding(folder " does no I/O and knows no clock or thread, but includes " path)
 }

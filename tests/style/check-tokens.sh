@@ -9,7 +9,8 @@
 
 status=0
 
-mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers gpudirect collectives nccl)
+mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers gpudirect collectives nccl \
+	dropin)
 [ ${#files[@]} -eq 0 ] || awk "$awk_code"'
 function forbid(text, pattern, reason) {
 	if (text ~ ("(^|[^A-Za-z0-9_.>])(" pattern ")"))
@@ -33,7 +34,7 @@ function forbid(text, pattern, reason) {
 ' "${files[@]}" || status=1
 
 mapfile -t files < <(source_files '*.c' '*.h' -- lib drivers gpudirect collectives nccl daemon \
-	tools examples)
+	dropin tools examples)
 [ ${#files[@]} -eq 0 ] || awk "$awk_code"'
 FNR == 601 { finding("the file has more than 600 lines: it may have gained a second noun") }
 FNR == 1 { start = 0 }

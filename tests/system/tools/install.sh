@@ -68,6 +68,11 @@ done
 found=$(find "$moved" -name 'libnccl-net*' ! -path '*/ferrule/*')
 [ -z "$found" ] || fail "the plugin is where the loader looks: $found"
 [ -f "$plugin" ] || fail "$plugin is not installed"
+# Only programs that name the folder get the drop-in instead of the system's library.
+found=$(cd "$moved" && find . -name 'libibverbs*' ! -path '*/ferrule/rdma/*')
+[ -z "$found" ] || fail "the drop-in libibverbs is where the loader looks: $found"
+[ "$libraries/ferrule/rdma/libibverbs.so" -ef "$libraries/ferrule/rdma/libibverbs.so.1" ] ||
+	fail "the drop-in libibverbs.so is not installed, or is no link to libibverbs.so.1"
 exports=$(readelf --dyn-syms --wide "$libraries/libferrule.so" |
 	awk '$5 == "GLOBAL" && $7 != "UND" && $8 !~ /^(frl_[a-z0-9_]*@@)?FERRULE_0$/')
 [ -z "$exports" ] || fail "names that are exported without the version: $exports"
