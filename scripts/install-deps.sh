@@ -18,18 +18,19 @@ packages() {
 		echo check clang libclang-rt-14-dev clang-format iproute2 openssl prometheus
 		echo man-db groff gnuplot-nox openmpi-bin libopenmpi-dev mpich libmpich-dev
 		echo slurm-wlm munge gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-		echo python3-numpy
+		echo python3-numpy perftest ibverbs-utils ibverbs-providers ucx-utils
+		echo rdmacm-utils libfabric-bin valgrind python3-pyverbs
 		;;
 	interop)
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3
-		echo ibverbs-utils ibverbs-providers
+		echo ibverbs-utils ibverbs-providers perftest
 		;;
 	docs) echo python3-sphinx python3-myst-parser furo mandoc graphviz ;;
 	package) echo mmdebstrap uidmap git ;;
 	soak) echo stress-ng lcov ;;
 	bench)
 		echo openmpi-bin libopenmpi-dev mpich libmpich-dev ucx-utils libfabric-bin iperf3
-		echo clang iproute2 python3
+		echo clang iproute2 python3 perftest ibverbs-utils
 		;;
 	*)
 		echo "install-deps.sh: no group '$1' but build, test, docs, interop, package," \
