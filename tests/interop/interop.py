@@ -3,6 +3,7 @@
 """Ferrule against Linux: runs the rows, one line each. Called by interop.sh, which has made a
 network and a process namespace for it, so that nothing outlives it."""
 import argparse
+import contextlib
 import os
 import re
 import subprocess
@@ -82,17 +83,17 @@ class Runner:
         return 1 if self.failed or not self.passed else 0
 
 
-class FerruleProcess:
-    """A peer program over Ferrule on the guest's tap."""
+class PeerProcess:
+    """A peer program on this machine."""
 
-    def __init__(self, program, guest, log):
-        self.command = [program, "--listen", str(FERRULE_PORT), "--ip", FERRULE_IP,
-                        "--device", f"packet:{guest.roce}"]
+    def __init__(self, command, log, environment=None):
+        self.command, self.environment = command, environment
         self.log = open(log, "w", encoding="utf-8")
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log,
+                                        env=self.environment)
 
     def stop(self, seconds):
         """Its exit status; it is killed after so many seconds."""
@@ -103,6 +104,52 @@ class FerruleProcess:
             return self.process.wait()
 
 
+class FerruleProcess(PeerProcess):
+    """A peer program over Ferrule on the guest's tap."""
+
+    def __init__(self, program, guest, log):
+        super().__init__([program, "--listen", str(FERRULE_PORT), "--ip", FERRULE_IP,
+                          "--device", f"packet:{guest.roce}"], log)
+
+
+@contextlib.contextmanager
+def with_rxe(runner, guest, process, here):
+    """For rows between rxe and `here`, a peer whose program is `process`: the pairs of peers, both
+    ways. The program ends with them."""
+    rxe = Peer("rxe", guest.control, guest.CONTROL_PORT)
+
+    def revive():
+        """Both ends anew: a peer that is stuck in rxe does not even die."""
+        rxe.close()
+        here.close()
+        guest.stop()
+        guest.start()
+        print(f"the {here.name} peer ended with status {process.stop(1)}", flush=True)
+        process.start()
+        guest.wait_booted()
+        here.connect()
+        rxe.connect()
+
+    runner.revive = revive
+    yield [(here, rxe), (rxe, here)]
+    here.reset()
+    here.close()
+    status = process.stop(60)
+    if status:
+        runner.failed.append((f"the {here.name} peer", f"ended with status {status}"))
+
+
+def run_tool_rows(runner, guest, rows):
+    """Runs rows whose programs, at both ends, are started for them."""
+    def revive():
+        guest.stop()
+        guest.start()
+        guest.wait_booted()
+
+    runner.revive = revive
+    runner.run(rows)
+
+
 def against_ferrule(options, runner):
     guest = Guest(options.guest, 2, os.path.join(options.guest, "console.log"), dump=options.dump)
     process = FerruleProcess(options.ferrule_peer, guest, os.path.join(options.guest,
@@ -110,43 +157,16 @@ def against_ferrule(options, runner):
     try:
         guest.wait_booted()
         print(f"guest up after {runner.seconds():.1f} s", flush=True)
-        rxe = Peer("rxe", guest.control, guest.CONTROL_PORT)
         ferrule = Peer("ferrule", "127.0.0.1", FERRULE_PORT)
-
-        def revive():
-            """Both ends anew: a peer that is stuck in rxe does not even die."""
-            rxe.close()
-            ferrule.close()
-            guest.stop()
-            guest.start()
-            print(f"ferrule-peer ended with status {process.stop(1)}", flush=True)
-            process.start()
-            guest.wait_booted()
-            ferrule.connect()
-            rxe.connect()
-
-        runner.revive = revive
-        pairs = [(ferrule, rxe), (rxe, ferrule)]
-        runner.run(rows_data.echo_rows(guest))
-        runner.run(rows_data.rows(pairs))
-        runner.run(rows_errors.rows(pairs))
-        runner.run(rows_loss.rows(pairs, guest))
-        if options.verbose:
-            print(" ".join(f"{name}={value[0]}" for name, value in
-                           ferrule.call("counters").items()))
-        ferrule.reset()
-        ferrule.close()
-        status = process.stop(60)
-        if status:
-            runner.failed.append(("ferrule-peer", f"ended with status {status}"))
-
-        def revive_guest():
-            guest.stop()
-            guest.start()
-            guest.wait_booted()
-
-        runner.revive = revive_guest
-        runner.run(rows_tools.rows(options.pingpong, guest))
+        with with_rxe(runner, guest, process, ferrule) as pairs:
+            runner.run(rows_data.echo_rows(guest))
+            runner.run(rows_data.rows(pairs))
+            runner.run(rows_errors.rows(pairs))
+            runner.run(rows_loss.rows(pairs, guest))
+            if options.verbose:
+                print(" ".join(f"{name}={value[0]}" for name, value in
+                               ferrule.call("counters").items()))
+        run_tool_rows(runner, guest, rows_tools.rows(options.pingpong, guest))
     finally:
         process.stop(0)
         guest.stop()

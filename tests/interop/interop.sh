@@ -25,9 +25,5 @@ for program in "$build/ferrule-peer" "$bin/ferrule-pingpong"; do
 done
 guest=$build/guest
 build_guest "$guest" rxe "$build/rxe-peer"
-# The test has precedence over other work of the machine if nice allows it: unreliable connections
-# must lose nothing while a side gets no processor.
-first=()
-[ -n "$(nice -n -10 true 2>&1)" ] || first=(nice -n -10)
-in_namespaces "${first[@]}" python3 -B "$here/interop.py" --guest "$guest" \
+in_namespaces "${precedence[@]}" python3 -B "$here/interop.py" --guest "$guest" \
 	--ferrule-peer "$build/ferrule-peer" --pingpong "$bin/ferrule-pingpong" "$@"

@@ -152,6 +152,10 @@ class Peer:
     def state(self, qp):
         return self.number("state", "state", qp=qp)
 
+    def frames(self):
+        """Frames that it has received. Only ends over Ferrule know."""
+        return self.number("counters", "rx_packets")
+
     def close(self):
         try:
             self.file.close()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows with the standard tools in the guest (ibv_rc_pingpong and its relatives) at the one end and
 `ferrule-pingpong --compat ibv` at the other, either of them as the server."""
+import os
 import re
 import subprocess
 import time
@@ -13,21 +14,17 @@ SECONDS = 120  # catches hangs
 ITERS = 200
 
 
-def guest_command(kind, size, mtu, gid, server):
+def guest_command(kind, size, mtu, gid):
     command = f"ibv_{kind}_pingpong -d rxe0 -g {gid} -n {ITERS} -s {size}"
-    if kind != "ud":
-        command += f" -m {mtu}"
-    return f"{command} {server}".rstrip()
+    return command if kind == "ud" else f"{command} -m {mtu}"
 
 
-def ferrule_command(program, guest, kind, size, mtu, gid, server):
+def ferrule_command(program, guest, kind, size, mtu, gid):
     command = [program, "--compat", "ibv", "--type", kind,
                "--port", f"net_af_packet0,iface={guest.roce}", "--ip", "10.9.0.1/24,fd09::1/64",
                "--size", str(size), "--iters", str(ITERS), "--gid-index", str(gid),
                "--wait", str(SECONDS)]
-    if kind != "ud":
-        command += ["--mtu", str(mtu)]
-    return command + ([server] if server else [])
+    return command if kind == "ud" else command + ["--mtu", str(mtu)]
 
 
 def listening_here():
@@ -49,43 +46,44 @@ def check(who, status, text):
         raise Failure(f"{who} ended with status {status}: " + " / ".join(text.split("\n")[-6:]))
 
 
-def ferrule_serves(program, guest, kind, size, mtu, gid):
-    command = ferrule_command(program, guest, kind, size, mtu, gid, None)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               universal_newlines=True)
+def host_serves(guest, here, there, environment=None):
+    """Runs the command `here`, words, as a server, and the guest's command `there` as its client.
+    `environment`: that of `here`."""
+    name = os.path.basename(here[0])
+    process = subprocess.Popen(here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               universal_newlines=True, env=environment)
     try:
-        wait_for("listening ferrule-pingpong",
-                 lambda: process.poll() is not None or listening_here())
-        status, text = guest.shell(
-            f"timeout {SECONDS} " + guest_command(kind, size, mtu, gid, guest.host), 2 * SECONDS)
+        wait_for(f"listening {name}", lambda: process.poll() is not None or listening_here())
+        status, text = guest.shell(f"timeout {SECONDS} {there} {guest.host}", 2 * SECONDS)
         if not status:
             process.wait(timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        raise Failure("ferrule-pingpong does not end") from None
+        raise Failure(f"{name} does not end") from None
     finally:
         process.kill()
         said = process.communicate()[0].strip()
-    check("the guest's tool", status, text.strip() + "\nferrule-pingpong: " + said)
-    check("ferrule-pingpong", process.returncode, said)
+    check("the guest's tool", status, f"{text.strip()}\n{name}: {said}")
+    check(name, process.returncode, said)
 
 
-def guest_serves(program, guest, kind, size, mtu, gid):
-    command = guest_command(kind, size, mtu, gid, "")
-    guest.shell(f"rm -f /tmp/status; (timeout {SECONDS} {command} >/tmp/tool 2>&1; "
+def guest_serves(guest, here, there, environment=None):
+    """The same with the guest as the server."""
+    name = os.path.basename(here[0])
+    guest.shell(f"rm -f /tmp/status; (timeout {SECONDS} {there} >/tmp/tool 2>&1; "
                 "echo $? >/tmp/status) &")
     wait_for("listening tool in the guest", lambda: guest.shell(
-        f"cat /proc/net/tcp /proc/net/tcp6 | grep -q '{LISTENING}'")[0] == 0)
+        f"[ -s /tmp/status ] || cat /proc/net/tcp /proc/net/tcp6 | grep -q '{LISTENING}'")[0] == 0)
     try:
         done = subprocess.run(
-            ferrule_command(program, guest, kind, size, mtu, gid, guest.control), timeout=SECONDS,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
+            here + [guest.control], timeout=SECONDS, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, universal_newlines=True, check=False, env=environment)
     except subprocess.TimeoutExpired:
-        raise Failure("ferrule-pingpong does not end") from None
+        raise Failure(f"{name} does not end") from None
     finally:
         # `timeout` ends the program there.
         text = guest.shell("until [ -s /tmp/status ]; do sleep 0.2; done; cat /tmp/tool",
                            2 * SECONDS)[1]
-    check("ferrule-pingpong", done.returncode, done.stdout.strip() + "\nguest: " + text.strip())
+    check(name, done.returncode, done.stdout.strip() + "\nguest: " + text.strip())
     status = guest.shell("exit_status=$(cat /tmp/status); [ \"$exit_status\" = 0 ]")[0]
     check("the guest's tool", status, text.strip())
 
@@ -97,7 +95,8 @@ def rows(program, guest):
              ("srq", 1, 1024, 4), ("srq", 5000, 1024, 6), ("srq", 20000, 4096, 4)]
     for kind, size, mtu, family in table:
         # Both ends: [1] is the IPv4 address, [2] the IPv6 address.
-        arguments = (program, guest, kind, size, mtu, 1 if family == 4 else 2)
+        options = (kind, size, mtu, 1 if family == 4 else 2)
+        arguments = (guest, ferrule_command(program, guest, *options), guest_command(*options))
         name = f"ibv_{kind}_pingpong, {size} bytes, path MTU {mtu}, IPv{family}"
-        yield f"{name}, ferrule-pingpong serves", ferrule_serves, arguments
+        yield f"{name}, ferrule-pingpong serves", host_serves, arguments
         yield f"{name}, the guest serves", guest_serves, arguments

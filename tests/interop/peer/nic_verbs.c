@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -334,16 +333,21 @@ int nic_qp_state(void *qp)
 }
 
 /* Verbs attach to a group, but the IP stack drops packets of groups that it has not joined. A user
- * of verbs without rdma_cm must join, too. Returns the socket that has joined. */
+ * of verbs without rdma_cm must join, too, on the network interface of the GIDs. Returns the socket
+ * that has joined. */
 static int join(const uint8_t gid[NIC_GID_SIZE])
 {
 	struct sockaddr_in6 addr = { .sin6_family = AF_INET6 };
 	struct group_req request = { 0 };
+	struct ibv_gid_entry entry;
 	int fd, level = IPPROTO_IPV6;
 
+	errno = ibv_query_gid_ex(context, PORT, 0, &entry, 0);
+	if (errno)
+		return -1;
 	memcpy(addr.sin6_addr.s6_addr, gid, NIC_GID_SIZE);
 	memcpy(&request.gr_group, &addr, sizeof(addr));
-	request.gr_interface = if_nametoindex("eth0");
+	request.gr_interface = entry.ndev_ifindex;
 	if (IN6_IS_ADDR_V4MAPPED(&addr.sin6_addr)) {
 		struct sockaddr_in four = { .sin_family = AF_INET };
 
