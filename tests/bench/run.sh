@@ -36,6 +36,7 @@ if [ "$(option buildtype)" != release ] || [ "$(option b_sanitize)" != none ]; t
 	exit 1
 fi
 ninja -C "$build" --quiet tools/ferrule-bench tools/ferrule-pingpong daemon/ferruled \
-	tests/bench/bench_copy tests/bench/bench_local tests/bench/bench_memif \
-	tests/bench/bench_protocol tests/bench/bench_wake tests/daemon-client
+	tools/ferrule-run dropin/rdma/libibverbs.so.1 tests/bench/bench_copy \
+	tests/bench/bench_local tests/bench/bench_memif tests/bench/bench_perftest \
+	tests/bench/bench_protocol tests/bench/bench_rtr tests/bench/bench_wake tests/daemon-client
 exec python3 tests/bench/speed/main.py --build "$build" "$@"

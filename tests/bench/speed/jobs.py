@@ -85,6 +85,17 @@ def run(command, cpus=None, env=None, timeout=TIMEOUT_S):
     return out
 
 
+def is_listening(port):
+    """Returns whether any process of this network namespace listens at this port of TCP."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(FileNotFoundError), \
+                open(f"/proc/net/{name}", encoding="ascii") as f:
+            for words in map(str.split, f):
+                if words[3] == "0A" and words[1].endswith(f":{int(port):04X}"):
+                    return True
+    return False
+
+
 class Pair:
     """A server in the background, and a client; both end with the `with`."""
 
@@ -101,13 +112,20 @@ class Pair:
         fd = self.output.fileno()
         return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
-    def wait_for(self, pattern):
-        """Waits until the server has printed this."""
+    def wait_until(self, is_ready):
         limit = time.monotonic() + READY_S
-        while not re.search(pattern, self.said(), re.MULTILINE):
+        while not is_ready():
             if self.server.poll() is not None or time.monotonic() > limit:
                 raise RuntimeError(f"{' '.join(self.server.args)}: not ready:\n{self.said()}")
             time.sleep(0.02)
+
+    def wait_for(self, pattern):
+        """Waits until the server has printed this."""
+        self.wait_until(lambda: re.search(pattern, self.said(), re.MULTILINE))
+
+    def wait_for_port(self, port):
+        """Waits until a process listens at this port of TCP."""
+        self.wait_until(lambda: is_listening(port))
 
     def wait(self):
         self.server.wait(timeout=TIMEOUT_S)
@@ -251,17 +269,24 @@ def next_port():
     return str(_port[0])
 
 
-def ucx(test, size, iters, tls, cpus, percentile="50"):
+def ucx(test, size, iters, tls, cpus, percentile="50", launcher=(), more_env=None):
     """Parses the final line of ucx_perftest: iterations; microseconds: percentile, average,
-    overall; MiB/s: average, overall; messages a second: average, overall."""
-    env = {"UCX_TLS": tls, "UCX_WARN_UNUSED_ENV_VARS": "n", "UCX_LOG_LEVEL": "error"}
+    overall; MiB/s: average, overall; messages a second: average, overall. The words of `launcher`
+    are put in front of its command."""
+    env = {"UCX_TLS": tls, "UCX_WARN_UNUSED_ENV_VARS": "n", "UCX_LOG_LEVEL": "error",
+           **(more_env or {})}
     where = ["-d", "memory"] if test in ("put_bw", "put_lat") else []
     where += ["-x", tls.split(",")[0], "-D", "bcopy" if size <= 8192 else "zcopy"] if where else []
+    port = next_port()
     command = [find("ucx_perftest"), "-t", test, "-s", str(size), "-n", str(iters), "-w",
-               str(max(iters // 10, 10)), "-f", "-R", percentile, "-p", next_port(), *where]
-    with Pair(command, cpus, env) as server:
-        time.sleep(0.5)
-        out = run(command[:1] + ["127.0.0.1"] + command[1:], cpus, env)
+               str(max(iters // 10, 10)), "-f", "-R", percentile, "-p", port, *where]
+
+    def launch(words):
+        return own([*launcher, *words]) if launcher else words
+
+    with Pair(launch(command), cpus, env) as server:
+        server.wait_for_port(port)
+        out = run(launch([*command, "127.0.0.1"]), cpus, env)
         server.wait()
     numbers = [line.split() for line in out.splitlines()
                if re.fullmatch(r"[\d.\s]+", line) and line.strip()]

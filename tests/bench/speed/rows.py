@@ -7,6 +7,7 @@ import time
 import allreduce
 import faults
 import jobs
+import verbs
 from ethernet import Hosts
 from table import FAILURES, Group, Result, Unavailable, alternate, human, median, number
 
@@ -299,4 +300,5 @@ ROWS = {
     "local": local,
     "idle": idle,
     "faults": faults.group,
+    **verbs.ROWS,
 }

@@ -53,8 +53,8 @@ def geometric_mean(values):
 class Result:
     """
     Results of Ferrule and of others, in `unit`. `ratio` is how many times better Ferrule is than
-    the best of the others: twice the rate, or half the time (`less_is_better`), is 2. The target is a
-    ratio as well. `limit` is a target independent of others: the most that Ferrule may need. A
+    the best of the others: twice the rate, or half the time (`less_is_better`), is 2. It follows
+    from the results unless it is given. The target is a ratio as well. `limit` is a target independent of others: the most that Ferrule may need. A
     result with neither is printed only.
     """
 
@@ -63,7 +63,7 @@ class Result:
         self.what, self.ours, self.others, self.unit = what, ours, others or {}, unit
         self.target, self.limit = target, limit
         self.ratio = ratio
-        if self.others:
+        if self.others and ratio is None:
             best = (min if less_is_better else max)(self.others.values())
             self.ratio = best / ours if less_is_better else ours / best
 
