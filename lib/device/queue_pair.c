@@ -106,6 +106,7 @@ void soft_qp_destroy(struct frl_qp *base)
 	device_enter(&device->base);
 	unbind_windows(device, qp);
 	engine_remove_qp(&device->engine, &qp->engine);
+	qp_forget_completions(&qp->engine.core);
 	list_remove(&qp->engine.core.events.node);
 	device_leave(&device->base);
 	free(qp->storage);

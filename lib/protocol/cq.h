@@ -110,12 +110,15 @@ static inline bool cq_push(struct cq *cq, const struct frl_wc *wc, bool solicite
 	return true;
 }
 
-/* Completions of this queue pair hold no slots any more. */
-static inline void cq_release_slots(struct cq *cq, uint32_t qpn)
+/* Removes the completions of a queue pair that are written. */
+static inline void cq_remove(struct cq *cq, uint32_t qpn)
 {
+	uint32_t to = cq->head;
+
 	for (uint32_t i = cq->head; i != cq->tail; i++)
-		if (cq->entries[i & cq->mask].qp_num == qpn)
-			cq->entries[i & cq->mask].flags &= ~(uint32_t)CQ_WC_HOLDS_SLOT;
+		if (cq->entries[i & cq->mask].qp_num != qpn)
+			cq->entries[to++ & cq->mask] = cq->entries[i & cq->mask];
+	cq->tail = to;
 }
 
 static inline bool cq_is_empty(const struct cq *cq)

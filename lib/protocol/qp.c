@@ -133,6 +133,16 @@ void qp_flush_one(struct qp *qp, struct cq *cq, uint64_t wr_id, uint32_t placed)
 	qp_complete(qp, cq, &wc, false);
 }
 
+void qp_forget_completions(struct qp *qp)
+{
+	if (!qp->as_hardware)
+		return;
+	cq_remove(qp->send_cq, qp->qpn);
+	if (qp->recv_cq != qp->send_cq)
+		cq_remove(qp->recv_cq, qp->qpn);
+	qp->held_slots = 0;
+}
+
 void qp_complete(struct qp *qp, struct cq *cq, const struct frl_wc *wc, bool solicited)
 {
 	if (cq_push(cq, wc, solicited))

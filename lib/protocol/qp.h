@@ -457,10 +457,13 @@ bool qp_wants_output(const struct qp *qp);
 /* Call when a completion with CQ_WC_HOLDS_SLOT was taken out of its queue. */
 static inline void qp_release_slot(struct qp *qp)
 {
-	/* The completion may be older than a reset. */
+	/* A gate may have held the completion beyond a reset. */
 	if (qp->held_slots)
 		qp->held_slots--;
 }
+
+/* as_hardware: removes completions that were not taken, at the reset or the end of the queue pair. */
+void qp_forget_completions(struct qp *qp);
 
 /* Returns the number of send requests that are posted and not completed. */
 static inline uint32_t qp_n_requests(const struct qp *qp)

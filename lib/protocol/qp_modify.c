@@ -107,9 +107,7 @@ static void reset(struct qp *qp)
 		.window = r->window,
 		.slack = r->slack,
 	};
-	if (qp->held_slots)
-		cq_release_slots(qp->send_cq, qp->qpn);
-	qp->held_slots = 0;
+	qp_forget_completions(qp);
 	resource_reset(qp);
 	q->queue.head = q->queue.tail = 0;
 	*q = (struct responder){

@@ -180,6 +180,7 @@ struct frl_qp_config {
 	 *   FRL_WC_LOC_PROT_ERR. (Receives of a shared queue: see frl_srq_config. Receives with an
 	 *   action are checked.)
 	 * - A signaled send request keeps its place in the queue until its completion is polled.
+	 * - A reset, and frl_qp_destroy(), remove completions that were not polled.
 	 *
 	 * Hardware ignores the option.
 	 */

@@ -15,20 +15,11 @@ suite=/usr/share/doc/rdma-core/tests
 cp -r "$suite" "$temp/tests"
 find "$temp/tests" -name '*.gz' -exec gunzip {} +
 
-# These expect what NICs do and Ferrule does not:
-#	test_mr_rereg_addr  the reset of a queue pair removes its completions from their queue
-#	test_mr_rereg_pd    an lkey of another domain fails the receive, and not its posting
-expected=(test_mr_rereg_addr test_mr_rereg_pd)
-
 status=0
 (cd "$temp" && timeout -k 5 "$program_limit" "$run" "$python" tests/run_tests.py --dev frl0 \
 	--gid 1 -v) >"$temp/suite" 2>&1 || status=$?
-# 1: some tests have failed.
-[ "$status" -le 1 ] || fail "exit status $status of the tests"
+[ "$status" -eq 0 ] || fail "exit status $status of the tests"
 grep -qE '^Ran [0-9]+ tests' "$temp/suite" || fail "the tests do not end"
-while read -r name; do
-	[[ " ${expected[*]} " == *" $name "* ]] || fail "rdma-core's $name fails"
-done < <(sed -nE 's/^(ERROR|FAIL): ([^ ]+) .*/\2/p' "$temp/suite")
 passed=$(grep -cE '(^|\.\.\. )ok$' "$temp/suite" || true)
 [ "$passed" -ge 70 ] || fail "only $passed tests pass"
 [ "$failures" -eq 0 ] || show "$temp/suite"

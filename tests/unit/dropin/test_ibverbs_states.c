@@ -476,4 +476,37 @@ START_TEST(capabilities)
 }
 END_TEST
 
+/* Completions that were not polled go with the queue pair, or with its reset. Those of others stay. */
+START_LOOP_TEST(completions_go, 2)
+{
+	struct ibv_send_wr wr = request(1, IBV_WR_SEND, NULL);
+	struct ibv_recv_wr recv = { .wr_id = 7 }, *bad;
+	struct ibv_qp *qp;
+
+	start(&(struct wants){ 0 });
+	qp = create_qp(&b, &(struct wants){ 0 });
+	ok(to_init(qp, RIGHTS, 0));
+	ok(ibv_post_recv(qp, &recv, &bad));
+	post_recv(&b, 2, 0, 0);
+	post(&a, &wr);
+	expect(&a, 1, IBV_WC_SUCCESS);
+	/* Flushes the receive. */
+	ok(to_state(qp, IBV_QPS_ERR));
+	ok(_i ? ibv_destroy_qp(qp) : to_state(qp, IBV_QPS_RESET));
+	expect(&b, 2, IBV_WC_SUCCESS);
+	post_recv(&b, 3, 0, 0);
+	post(&a, &wr);
+	/* The message has arrived when it is acknowledged. */
+	expect(&a, 1, IBV_WC_SUCCESS);
+	if (_i) {
+		destroy_qp(&b);
+	} else {
+		ok(to_state(b.qp, IBV_QPS_RESET));
+		ok(ibv_destroy_qp(qp));
+	}
+	expect_none(&b);
+	finish();
+}
+END_TEST
+
 TEST_FILE(ibverbs_states)
