@@ -14,7 +14,7 @@ ip -n "$b" addr add 10.9.1.2/24 dev e0
 
 # hosts NAME PORT COMMAND...: a server in $a, a client in $b.
 hosts() {
-	local name=$1 port=$2 status=0 server
+	local name=$1 port=$2 status=0 before=$failures server
 	shift 2
 	timeout -k 5 "$program_limit" ip netns exec "$a" env \
 		FRL_VERBS_DEVICES=packet:e0=10.8.1.1/24 "$run" "$@" >"$temp/$name-server" 2>&1 &
@@ -32,7 +32,7 @@ hosts() {
 	wait "$server" || status=$?
 	unset 'started[-1]'
 	[ "$status" -eq 0 ] || fail "$name: exit status $status of the server: $*"
-	[ "$failures" -eq 0 ] || show "$temp/$name-server" "$temp/$name-client"
+	[ "$failures" -eq "$before" ] || show "$temp/$name-server" "$temp/$name-client"
 }
 
 listens_there() {

@@ -36,7 +36,7 @@ tcp_is_free() {
 server_run=()
 client_run=()
 pair() {
-	local name=$1 port=$2 status=0 server
+	local name=$1 port=$2 status=0 before=$failures server
 	shift 2
 	wait_until tcp_is_free "$port" || fail "$name: the port $port stays in use"
 	timeout -k 5 "$program_limit" "${server_run[@]}" "$@" >"$temp/$name-server" 2>&1 &
@@ -53,7 +53,7 @@ pair() {
 	wait "$server" || status=$?
 	unset 'started[-1]'
 	[ "$status" -eq 0 ] || fail "$name: exit status $status of the server: $*"
-	[ "$failures" -eq 0 ] || show "$temp/$name-server" "$temp/$name-client"
+	[ "$failures" -eq "$before" ] || show "$temp/$name-server" "$temp/$name-client"
 }
 
 listens_or_ended() {
