@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Builds the Debian packages in a clean Debian 12, and tries them in another one: installs, runs the
-# demonstration, upgrades, purges, looks for what stays. Then runs the steps of the container's
-# recipe in a third one, and the cluster test on three hosts that have a fourth one in common. Needs
+# demonstration, upgrades, purges, looks for what stays. Then runs the steps of the containers'
+# recipes in others, and the cluster test on three hosts that have one more in common. Needs
 # root, or a user who may have user namespaces (package uidmap). Packages come from where this
 # machine's apt has them. Exit status 77: this machine cannot do it; the reason is printed.
 set -eu
@@ -240,46 +240,78 @@ try_autopkgtest() {
 	return "$status"
 }
 
-# try_container: the instructions of the recipe, in a root. FROM is the clean one.
-try_container() {
-	local folder=$work/container instruction rest words
-	echo "== the container's recipe"
+# follow_recipe NAME FOLDER: the instructions of packaging/container/NAME, in a root. FROM is the
+# clean one.
+follow_recipe() {
+	local recipe=packaging/container/$1 folder=$2 instruction rest target
 	unpack clean "$folder"
 	# Its archive is the machine's own; it has no cache for layers.
 	while read -r instruction rest; do
 		case $instruction in
 		FROM | '' | '#'*) ;;
 		COPY)
-			read -r -a words <<<"$rest"
-			mkdir -p "$folder${words[1]}"
-			# shellcheck disable=SC2086 # a pattern
-			(cd "$out" && cp ${words[0]} "$folder${words[1]}")
+			target=$folder${rest##* }
+			mkdir -p "$target"
+			# shellcheck disable=SC2086 # patterns
+			(cd "$out" && cp ${rest% *} "$target")
 			;;
 		RUN) inside "$folder" sh -ec "$rest" >"$work/container.log" 2>&1 || {
 			tail -n 30 "$work/container.log"
-			echo "the recipe fails: RUN $rest"
+			echo "$recipe fails: RUN $rest"
 			return 1
 		} ;;
 		CMD) ;;
 		*)
-			echo "packaging/container/Dockerfile: package.sh does not know $instruction"
+			echo "$recipe: package.sh does not know $instruction"
 			return 1
 			;;
 		esac
-	done < <(sed -e '/^#/d' -e ':a' -e '/\\$/{N;s/\\\n[[:space:]]*//;ta' -e '}' \
-		"$root/packaging/container/Dockerfile")
-	# A job of a user without rights, and the daemon's own command.
+	done < <(sed -e '/^#/d' -e ':a' -e '/\\$/{N;s/\\\n[[:space:]]*//;ta' -e '}' "$root/$recipe")
+}
+
+# as_user FOLDER COMMAND...: as a user without rights, as jobs in containers are.
+as_user() {
+	local folder=$1
+	shift
 	inside "$folder" setpriv --reuid=1000 --regid=1000 --clear-groups --bounding-set=-all \
-		--no-new-privs ferrule-bench -n 2 --max 64K >"$work/container.log" 2>&1 || {
+		--no-new-privs "$@" >"$work/container.log" 2>&1 || {
 		tail -n 30 "$work/container.log"
-		echo "no job in the container"
+		echo "in the container, this fails: $*"
 		return 1
 	}
+}
+
+try_container() {
+	local folder=$work/container
+	echo "== the container's recipe"
+	follow_recipe Dockerfile "$folder"
+	# A job, and the daemon's own command.
+	as_user "$folder" ferrule-bench -n 2 --max 64K
 	inside "$folder" ferruled --check-config --config /etc/ferrule/ferruled.conf
 	! inside "$folder" dpkg -l 'librte-eal*' | grep '^ii' || {
 		echo "the container has DPDK, which is only recommended"
 		return 1
 	}
+}
+
+# try_verbs_container: two processes of each program in one container. A client that comes before
+# its server listens tries again.
+try_verbs_container() {
+	local folder=$work/verbs program
+	echo "== the container's recipe for programs of verbs"
+	follow_recipe verbs.Dockerfile "$folder"
+	as_user "$folder" ferrule-run ibv_devinfo
+	for program in "ibv_rc_pingpong -d frl0 -g 1 -c" "ib_write_bw -d frl0 -x 1 -F"; do
+		as_user "$folder" sh -c "ferrule-run $program & server=\$!
+			until ferrule-run $program localhost; do
+				kill -0 \$server || exit 1
+				sleep 0.1
+			done
+			wait \$server"
+	done
+	# In a container the root folder is a mount point, and any user may do this; here only root.
+	mount --rbind "$folder" "$folder"
+	inside "$folder" ferrule-run --uverbs test -c /dev/infiniband/uverbs_frl0
 }
 
 # try_cluster: an operator's day on three hosts with these packages, and an MPI to start jobs.
@@ -308,6 +340,7 @@ if [ -n "${FRL_PACKAGE_WORK:-}" ]; then
 	[ "$build_only" ] && exit 0
 	try_packages
 	try_container
+	try_verbs_container
 	try_autopkgtest
 	try_cluster
 	echo "the packages are in $out"
