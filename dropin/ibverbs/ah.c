@@ -19,8 +19,8 @@ static struct frl_ip ip_of(const union ibv_gid *gid)
 int ah_attr_to_frl(const struct ibv_ah_attr *attr, struct frl_ah_attr *ret_attr)
 {
 	if (!attr->is_global)
-		return dropin_refuse(EINVAL,
-			"a path needs a GID (is_global, grh): RoCE has no other addresses");
+		return dropin_refuse(
+			EINVAL, "a path needs a GID (is_global, grh): RoCE has no other addresses");
 	if (attr->port_num != PORT_NUM)
 		return dropin_refuse(EINVAL, "a device has one port, number 1");
 	*ret_attr = (struct frl_ah_attr){
@@ -98,8 +98,7 @@ int ibv_init_ah_from_wc(struct ibv_context *ibv, uint8_t port, struct ibv_wc *wc
 		dropin_refuse(EINVAL, "a device has one port, number 1");
 		return -1;
 	}
-	rc = frl_ah_attr_from_wc(
-		dropin_context(ibv)->frl, &received, (const uint8_t *)grh, &attr);
+	rc = frl_ah_attr_from_wc(dropin_context(ibv)->frl, &received, (const uint8_t *)grh, &attr);
 	if (rc) {
 		dropin_errno(rc);
 		return -1;

@@ -51,7 +51,9 @@ static void convert_send(
 		convert_datagram(from, wr);
 	switch (from->opcode) {
 	case IBV_WR_SEND_WITH_IMM: wr->imm_data = from->imm_data; break;
-	case IBV_WR_RDMA_WRITE_WITH_IMM: wr->imm_data = from->imm_data; /* fall through */
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		wr->imm_data = from->imm_data;
+		__attribute__((fallthrough));
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_READ:
 		wr->remote_addr = from->wr.rdma.remote_addr;

@@ -259,7 +259,8 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct
 	*sge = (struct frl_sge){ .length = (uint32_t)total };
 	batch->wr[batch->n_wr - 1].flags |= FRL_SEND_INLINE;
 	for (size_t i = 0; i < n; i++) {
-		memcpy(batch->bytes + batch->n_bytes, list[i].addr, list[i].length);
+		if (list[i].length)
+			memcpy(batch->bytes + batch->n_bytes, list[i].addr, list[i].length);
 		batch->n_bytes += (uint32_t)list[i].length;
 	}
 }

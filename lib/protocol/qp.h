@@ -462,7 +462,7 @@ static inline void qp_release_slot(struct qp *qp)
 		qp->held_slots--;
 }
 
-/* as_hardware: removes completions that were not taken, at the reset or the end of the queue pair. */
+/* as_hardware: removes completions that were not taken, at the reset or end of the queue pair. */
 void qp_forget_completions(struct qp *qp);
 
 /* Returns the number of send requests that are posted and not completed. */

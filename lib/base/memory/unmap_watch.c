@@ -240,13 +240,11 @@ static void handle_messages(void)
 }
 
 /* Returns true if a change is in progress whose message was not read, or was read just now. The
- * kernel checks this before the range, which is empty: the call never protects anything. */
+ * kernel checks this before the range, which is empty. */
 static bool is_changing(void)
 {
 	struct uffdio_writeprotect nothing = { 0 };
-
-	return watch.fd >= 0 && ioctl(watch.fd, UFFDIO_WRITEPROTECT, &nothing) < 0 &&
-		errno == EAGAIN;
+	return watch.fd >= 0 && ioctl(watch.fd, UFFDIO_WRITEPROTECT, &nothing) && errno == EAGAIN;
 }
 
 bool unmap_watch_catch_up(void)
@@ -440,8 +438,7 @@ static void after_fork_in_child(void)
 	pthread_mutex_init(&watch.mutex, NULL);
 	pthread_cond_init(&watch.dirty, NULL);
 	pthread_cond_init(&watch.idle, NULL);
-	pthread_mutex_init(&watch.start_lock, NULL);
-	pthread_sigmask(SIG_SETMASK, &watch.start_lock_signals, NULL);
+	unlock_start();
 }
 
 static int start(void)
@@ -489,8 +486,7 @@ static void stop(void)
 	watch.stop_fd = -1;
 }
 
-/* Registered when the library is loaded: the fork handlers registered first lock last. The other
- * handlers' locks may be held while this file's are taken. */
+/* Fork handlers registered first lock last: others' locks are held when this file's is taken. */
 __attribute__((constructor(201))) static void watch_forks(void)
 {
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);

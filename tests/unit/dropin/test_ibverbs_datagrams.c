@@ -193,13 +193,13 @@ START_TEST(answer)
 	post_recv(&b, 2, 0, 200);
 	wc = send_one(2);
 	memset(&attr, 0xee, sizeof(attr));
-	ok(ibv_init_ah_from_wc(b.context, 1, &wc, (struct ibv_grh *)b.memory, &attr));
+	ok(ibv_init_ah_from_wc(b.context, 1, &wc, (struct ibv_grh *)(void *)b.memory, &attr));
 	ok(ibv_query_gid(a.context, 1, 1, &gid));
 	ck_assert_mem_eq(attr.grh.dgid.raw, gid.raw, 16);
 	ck_assert_uint_eq(attr.grh.sgid_index, 1);
 	ck_assert_uint_eq(attr.is_global, 1);
 	ck_assert_uint_eq(attr.port_num, 1);
-	ah = ibv_create_ah_from_wc(b.pd, &wc, (struct ibv_grh *)b.memory, 1);
+	ah = ibv_create_ah_from_wc(b.pd, &wc, (struct ibv_grh *)(void *)b.memory, 1);
 	made(ah);
 	wr = request(4, IBV_WR_SEND, NULL);
 	wr.wr.ud.ah = ah;
@@ -211,13 +211,15 @@ START_TEST(answer)
 	ck_assert_uint_eq(expect(&a, 3, IBV_WC_SUCCESS).src_qp, b.qp->qp_num);
 	ok(ibv_destroy_ah(ah));
 	/* No datagram, no header, no such port. */
-	refused_minus1(
-		EINVAL, ibv_init_ah_from_wc(b.context, 2, &wc, (struct ibv_grh *)b.memory, &attr));
+	refused_minus1(EINVAL,
+		ibv_init_ah_from_wc(b.context, 2, &wc, (struct ibv_grh *)(void *)b.memory, &attr));
 	wc.wc_flags = 0;
-	refused_null(EINVAL, ibv_create_ah_from_wc(b.pd, &wc, (struct ibv_grh *)b.memory, 1));
+	refused_null(
+		EINVAL, ibv_create_ah_from_wc(b.pd, &wc, (struct ibv_grh *)(void *)b.memory, 1));
 	wc.wc_flags = IBV_WC_GRH;
 	memset(b.memory, 0, GRH);
-	refused_null(EINVAL, ibv_create_ah_from_wc(b.pd, &wc, (struct ibv_grh *)b.memory, 1));
+	refused_null(
+		EINVAL, ibv_create_ah_from_wc(b.pd, &wc, (struct ibv_grh *)(void *)b.memory, 1));
 	finish_datagrams();
 }
 END_TEST

@@ -476,8 +476,8 @@ START_TEST(capabilities)
 }
 END_TEST
 
-/* Completions that were not polled go with the queue pair, or with its reset. Other queue pairs keep
- * theirs. */
+/* Completions that were not polled go with the queue pair, or with its reset. Other queue pairs
+ * keep theirs. */
 START_LOOP_TEST(completions_go, 2)
 {
 	struct ibv_send_wr wr = request(1, IBV_WR_SEND, NULL);
