@@ -300,13 +300,6 @@ static int try_ah(struct frl_device *base, void *arg)
 		: frl_fail(rc, "address handle for %s: %s", format_ip(&ah->base.attr.dgid), why);
 }
 
-/* Returns true for a multicast group on the local fabric, if the caller has not chosen a link. */
-static bool is_for_all_links(const struct soft_device *device, const struct frl_ah_attr *attr)
-{
-	return device->base.attr.local_fabric && ip_is_multicast(&attr->dgid) &&
-		!fabric_names_link(attr);
-}
-
 int soft_ah_create(struct frl_ah *base)
 {
 	struct wait_limit limit = { .limit_ns = 0 };
@@ -316,7 +309,7 @@ int soft_ah_create(struct frl_ah *base)
 	int rc;
 
 	making.ah->engine.core.pd = base->pd;
-	if (is_for_all_links(device, &base->attr))
+	if (engine_is_for_all_links(&device->engine, &base->attr))
 		fabric_meet(device);
 	device_enter(&device->base);
 	rc = try_ah(&device->base, &making);

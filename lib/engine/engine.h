@@ -279,6 +279,9 @@ void engine_clear_path(struct engine *engine, struct engine_qp *qp);
 int engine_add_ah(struct engine *engine, struct engine_ah *ah, const struct frl_ah_attr *attr,
 	uint64_t now_ns, const char **ret_why);
 bool engine_ah_ready(const struct engine *engine, const struct engine_ah *ah);
+/* Returns true for a multicast group on the local fabric, if the caller has not chosen a link. No
+ * guard is needed. */
+bool engine_is_for_all_links(const struct engine *engine, const struct frl_ah_attr *attr);
 void engine_remove_ah(struct engine *engine, struct engine_ah *ah);
 
 /* Attach a datagram queue pair to a multicast group and detach it. -EINVAL with *ret_why if it is

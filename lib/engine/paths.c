@@ -39,8 +39,7 @@ static bool is_own(const struct engine *e, const struct frl_ah_attr *attr)
 	return gid_find(&e->gids, &attr->dgid, e->gids.gids[attr->sgid_index].vlan) >= 0;
 }
 
-/* Returns true for a multicast group on the local fabric, if the caller has not chosen a link. */
-static bool is_for_all_links(const struct engine *e, const struct frl_ah_attr *attr)
+bool engine_is_for_all_links(const struct engine *e, const struct frl_ah_attr *attr)
 {
 	return e->port->caps.on_demand && ip_is_multicast(&attr->dgid) &&
 		mac_equal(attr->dmac, no_mac);
@@ -61,7 +60,7 @@ static const char *check_attr(const struct engine *e, const struct frl_ah_attr *
 		return "sl is larger than 7";
 	if (attr->flow_label > MAX_FLOW_LABEL)
 		return "flow_label has more than 20 bits";
-	if (is_own(e, attr) || is_for_all_links(e, attr))
+	if (is_own(e, attr) || engine_is_for_all_links(e, attr))
 		return NULL;
 	if (e->port->caps.on_demand &&
 		(attr->link >= PORT_MAX_LINKS ||
@@ -108,7 +107,7 @@ static int find_route(struct engine *e, const struct frl_ah_attr *attr, uint64_t
 		route->link = ENGINE_LOOP_LINK;
 		memcpy(route->dmac, e->port->caps.mac, sizeof(route->dmac));
 	} else if (ip_is_multicast(&attr->dgid)) {
-		if (is_for_all_links(e, attr))
+		if (engine_is_for_all_links(e, attr))
 			route->link = ENGINE_GROUP_LINK;
 		wire_multicast_mac(&attr->dgid, route->dmac);
 	} else if (!mac_equal(attr->dmac, no_mac)) {
