@@ -99,15 +99,33 @@ show() {
 	done
 }
 
+# ends NAME STATUS COMMAND...: the command ends with this status. Output: $temp/NAME.out.
+ends() {
+	local name=$1 wanted=$2 status=0
+	shift 2
+	timeout -k 5 "$program_limit" "$@" >"$temp/$name.out" 2>&1 || status=$?
+	[ "$status" -ne "$wanted" ] || return 0
+	fail "$name: exit status $status, not $wanted: $*"
+	show "$temp/$name.out"
+}
+
 # passes NAME COMMAND...: the command ends with status 0. Output: $temp/NAME.out.
 passes() {
-	local name=$1 out=$temp/$1.out status=0
+	local name=$1
 	shift
-	timeout -k 5 "$program_limit" "$@" >"$out" 2>&1 || status=$?
-	[ "$status" -ne 0 ] || return 0
-	fail "$name: exit status $status: $*"
-	show "$out"
-	return 0
+	ends "$name" 0 "$@"
+}
+
+# says NAME PATTERN...: for each pattern (grep -E), the output $temp/NAME.out has a line that
+# matches.
+says() {
+	local name=$1 pattern
+	shift
+	for pattern in "$@"; do
+		grep -qE -- "$pattern" "$temp/$name.out" && continue
+		fail "$name: the output does not match '$pattern'"
+		show "$temp/$name.out"
+	done
 }
 
 # refuses NAME PATTERN... -- COMMAND...: the command ends by itself, with a status that is neither 0

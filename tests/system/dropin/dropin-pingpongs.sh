@@ -13,13 +13,6 @@ needs ibv_devices ibv_devinfo ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ib
 server_run=("$run")
 client_run=("$run")
 
-# says NAME PATTERN: the output matches.
-says() {
-	grep -qE -- "$2" "$temp/$1.out" && return
-	fail "$1: the output does not match '$2'"
-	show "$temp/$1.out"
-}
-
 passes devices "$run" ibv_devices
 says devices '^ *frl0[[:space:]]+[0-9a-f]{16}$'
 passes devinfo "$run" ibv_devinfo -v

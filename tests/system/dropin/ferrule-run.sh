@@ -23,23 +23,6 @@ if [ "$(id -u)" -eq 0 ]; then
 	as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all)
 fi
 
-# ends NAME STATUS COMMAND...: the command ends with this status. Output: $temp/NAME.out.
-ends() {
-	local name=$1 wanted=$2 status=0
-	shift 2
-	timeout -k 5 "$program_limit" "$@" >"$temp/$name.out" 2>&1 || status=$?
-	[ "$status" -ne "$wanted" ] || return 0
-	fail "$name: exit status $status, not $wanted: $*"
-	show "$temp/$name.out"
-}
-
-# says NAME PATTERN: a line of the output matches.
-says() {
-	grep -qE -- "$2" "$temp/$1.out" && return
-	fail "$1: the output does not match '$2'"
-	show "$temp/$1.out"
-}
-
 # prints NAME TEXT COMMAND...: the command ends with status 0, and its output is the text.
 prints() {
 	local name=$1 text=$2

@@ -13,23 +13,6 @@ for program in "$run" "$checks" "$bin/../libferrule-malloc.so"; do
 	[ -e "$program" ] || skip "$program is not built"
 done
 
-# ends NAME STATUS COMMAND...: the command ends with this status. Output: $temp/NAME.out.
-ends() {
-	local name=$1 wanted=$2 status=0
-	shift 2
-	timeout -k 5 "$program_limit" "$@" >"$temp/$name.out" 2>&1 || status=$?
-	[ "$status" -ne "$wanted" ] || return 0
-	fail "$name: exit status $status, not $wanted: $*"
-	show "$temp/$name.out"
-}
-
-# says NAME PATTERN: the output matches.
-says() {
-	grep -qE -- "$2" "$temp/$1.out" && return
-	fail "$1: the output does not match '$2'"
-	show "$temp/$1.out"
-}
-
 # The program's own status and arguments, and the statuses of env(1).
 ends status 3 "$run" --share-malloc sh -c 'exit 3'
 ends signal 137 "$run" --share-malloc sh -c 'kill -9 $$'

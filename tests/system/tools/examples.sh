@@ -45,8 +45,8 @@ prints() {
 	checked=$((checked + 1))
 }
 
-# ends NAME PID STATUS: the process ends with that status.
-ends() {
+# process_ends NAME PID STATUS: the process ends with that status.
+process_ends() {
 	local status=0
 	wait "$2" || status=$?
 	[ "$status" -eq "$3" ] || fail "$1: exit status $status, not $3"
@@ -62,7 +62,7 @@ job() {
 		started+=("$!")
 	done
 	for ((rank = 0; rank < ranks; rank++)); do
-		ends "$name, rank $rank" "${started[$rank]}" "$3"
+		process_ends "$name, rank $rank" "${started[$rank]}" "$3"
 	done
 	started=()
 }
@@ -77,7 +77,7 @@ pair() {
 	wait_until grep -qs 'waiting for a client' "$temp/$name-server.out" ||
 		fail "$name: no server"
 	passes "$name-client" "$examples/$name" "$service" localhost "$@"
-	ends "$name, server" "${started[0]}" 0
+	process_ends "$name, server" "${started[0]}" 0
 	started=()
 	prints "$name" "$temp/$name-server.out" "$temp/$name-client.out"
 }

@@ -19,17 +19,6 @@ export LD_LIBRARY_PATH=$double${without:+:$without}
 # A program that leaves something with the driver fails.
 export FAKE_CUDA_LEAKS=1
 
-# says NAME PATTERN...: the output of NAME matches each.
-says() {
-	local name=$1 pattern
-	shift
-	for pattern in "$@"; do
-		grep -qE -- "$pattern" "$temp/$name.out" && continue
-		fail "$name: nothing matches '$pattern'"
-		show "$temp/$name.out"
-	done
-}
-
 if ! "$gpu_allreduce" 1 100 >"$temp/first.out" 2>&1 &&
 	grep -q 'built without GPU kernels' "$temp/first.out"; then
 	skip "this Ferrule was built without kernels for GPUs (no nvcc, or -Dcuda=disabled)"

@@ -18,16 +18,6 @@ says() {
 	show "$temp/$1.out"
 }
 
-# exits NAME STATUS COMMAND...: the command ends with this status. Output: $temp/NAME.out.
-exits() {
-	local name=$1 want=$2 status=0
-	shift 2
-	timeout -k 5 "$program_limit" "$@" >"$temp/$name.out" 2>&1 || status=$?
-	[ "$status" -eq "$want" ] && return
-	fail "$name: exit status $status, not $want: $*"
-	show "$temp/$name.out"
-}
-
 cd "$vectors"
 passes vectors "$pcap" ./*.pcap
 sed 's|^\./||' "$temp/vectors.out" | diff expected.txt - >"$temp/differ" || {
@@ -65,14 +55,14 @@ passes stdin "$pcap" - <peer_resp_basic.pcap
 says stdin "-: roce=9 bad_icrc=0 RC_ACKNOWLEDGE=4 RC_SEND_ONLY=5"
 
 # Unreadable files are named, and the others are still read.
-exits missing 1 "$pcap" "$temp/none" peer_resp_basic.pcap "$temp" README.md
+ends missing 1 "$pcap" "$temp/none" peer_resp_basic.pcap "$temp" README.md
 says missing "ferrule-pcap: $temp/none: No such file or directory"
 says missing "ferrule-pcap: $temp: Is a directory"
 says missing "ferrule-pcap: README.md: unknown file format"
 says missing "peer_resp_basic.pcap: roce=9 bad_icrc=0 RC_ACKNOWLEDGE=4 RC_SEND_ONLY=5"
 
 : >"$temp/empty"
-exits empty 1 "$pcap" "$temp/empty"
+ends empty 1 "$pcap" "$temp/empty"
 says empty "ferrule-pcap: $temp/empty: the file is empty"
 
 # Without packets, of a link type that is known (Ethernet) and of one that is not (802.11).
@@ -87,7 +77,7 @@ refuses wireless 'wireless: 9 frames were not looked at: link type 105 \(IEEE802
 
 # Truncated files: complete packets count.
 head -c 300 peer_resp_basic.pcap >"$temp/cut"
-exits cut 1 "$pcap" "$temp/cut"
+ends cut 1 "$pcap" "$temp/cut"
 grep -qE "cut: roce=[1-8] bad_icrc=0 RC_" "$temp/cut.out" || fail "cut: nothing is counted"
 grep -q "^ferrule-pcap: $temp/cut: " "$temp/cut.out" || fail "cut: no message"
 
@@ -106,10 +96,10 @@ timeout -k 5 "$program_limit" "$pcap" -v "$temp"/cut* "$temp"/changed* \
 	>"$temp/damaged.out" 2>&1 || status=$?
 [ "$status" -eq 1 ] || fail "damaged files: exit status $status"
 
-exits help 0 "$pcap" --help
-exits usage 2 "$pcap"
-exits option 2 "$pcap" --no-such-option
+ends help 0 "$pcap" --help
+ends usage 2 "$pcap"
+ends option 2 "$pcap" --no-such-option
 if [ -w /dev/full ]; then
-	exits full 1 bash -c "'$pcap' peer_resp_basic.pcap >/dev/full"
+	ends full 1 bash -c "'$pcap' peer_resp_basic.pcap >/dev/full"
 fi
 finish
