@@ -17,12 +17,13 @@ needs() {
 	done
 }
 
-# tcp_listens PORT: some process of this network namespace listens there.
+# tcp_listens PORT: some process of the server's network namespace listens there.
 tcp_listens() {
 	local port
 	port=$(printf ':%04X' "$1")
-	awk -v port="$port" '$4 == "0A" && substr($2, length($2) - 4) == port { found = 1 }
-		END { exit !found }' /proc/net/tcp /proc/net/tcp6
+	"${on_server[@]}" cat /proc/net/tcp /proc/net/tcp6 |
+		awk -v port="$port" '$4 == "0A" && substr($2, length($2) - 4) == port { found = 1 }
+			END { exit !found }'
 }
 
 # tcp_is_free PORT: nobody listens there.
@@ -31,10 +32,13 @@ tcp_is_free() {
 }
 
 # pair NAME PORT COMMAND...: runs the command as a server, and once it listens at the port runs it
-# with the argument "localhost" as a client. Both must end with status 0. Output: $temp/NAME-server
-# and $temp/NAME-client. $server_run and $client_run are put in front of the commands.
+# with the argument $server_name as a client. Both must end with status 0. Output: $temp/NAME-server
+# and $temp/NAME-client. $server_run and $client_run are put in front of the commands. $on_server
+# runs a command in the server's network namespace, where that is another one.
 server_run=()
 client_run=()
+server_name=localhost
+on_server=()
 pair() {
 	local name=$1 port=$2 status=0 before=$failures server
 	shift 2
@@ -43,7 +47,7 @@ pair() {
 	server=$!
 	started+=("$server")
 	wait_until listens_or_ended "$server" "$port" || fail "$name: the server does not listen"
-	timeout -k 5 "$program_limit" "${client_run[@]}" "$@" localhost \
+	timeout -k 5 "$program_limit" "${client_run[@]}" "$@" "$server_name" \
 		>"$temp/$name-client" 2>&1 || status=$?
 	if [ "$status" -ne 0 ]; then
 		fail "$name: exit status $status of the client: $*"
