@@ -147,6 +147,22 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 	}
 }
 
+static void unlock(void *mutex)
+{
+	pthread_mutex_unlock(mutex);
+}
+
+void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acknowledged,
+	uint32_t reported)
+{
+	pthread_mutex_lock(mutex);
+	/* A cancelled thread must not keep the mutex: acknowledgements take it. */
+	pthread_cleanup_push(unlock, mutex);
+	while (*acknowledged != reported)
+		pthread_cond_wait(cond, mutex);
+	pthread_cleanup_pop(1);
+}
+
 void async_forget(struct ibv_context *ibv, struct dropin_source *source, pthread_mutex_t *mutex,
 	pthread_cond_t *cond, const uint32_t *acknowledged)
 {
@@ -160,8 +176,5 @@ void async_forget(struct ibv_context *ibv, struct dropin_source *source, pthread
 	reported = source->reported;
 	pthread_mutex_unlock(&context->mutex);
 	events_take_back(ibv->async_fd, left);
-	pthread_mutex_lock(mutex);
-	while (*acknowledged != reported)
-		pthread_cond_wait(cond, mutex);
-	pthread_mutex_unlock(mutex);
+	await_acknowledged(mutex, cond, acknowledged, reported);
 }

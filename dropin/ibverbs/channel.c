@@ -175,8 +175,6 @@ void channel_forget_cq(struct dropin_cq *cq)
 	list_remove(&cq->event_node);
 	pthread_mutex_unlock(&channel->mutex);
 	events_take_back(channel->ibv.fd, left);
-	pthread_mutex_lock(&cq->ibv.mutex);
-	while (cq->ibv.comp_events_completed != cq->reported)
-		pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
-	pthread_mutex_unlock(&cq->ibv.mutex);
+	await_acknowledged(
+		&cq->ibv.mutex, &cq->ibv.cond, &cq->ibv.comp_events_completed, cq->reported);
 }

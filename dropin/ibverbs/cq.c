@@ -91,6 +91,8 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
 	rc = frl_cq_destroy(cq->frl);
 	if (rc)
 		return dropin_errno(rc);
+	/* The waits may be cancelled. Another call then does the rest. */
+	cq->frl = NULL;
 	channel_forget_cq(cq);
 	async_forget(
 		ibv->context, &cq->source, &ibv->mutex, &ibv->cond, &ibv->async_events_completed);

@@ -267,15 +267,19 @@ void events_take_back(int fd, uint32_t n);
  * EAGAIN, EINTR. A cancellation point. */
 int events_wait(int fd);
 
+/* Waits until `*acknowledged`, which the mutex protects, is `reported`. A cancellation point. */
+void await_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acknowledged,
+	uint32_t reported);
 /* Discards the events of a queue that will be destroyed, and waits until the program has
- * acknowledged the others. */
+ * acknowledged the others. After a cancelled wait it may be called again. */
 void channel_forget_cq(struct dropin_cq *cq);
 
 void source_init(struct dropin_source *source, int kind, void *object);
 /* Called by Ferrule for each asynchronous event; `arg` is the device. */
 void async_event(const struct frl_async_event *event, void *arg);
 /* Discards the events of an object that will be destroyed, and waits until the program has
- * acknowledged the others. `acknowledged` is the object's public count. */
+ * acknowledged the others. `acknowledged` is the object's public count. After a cancelled wait it
+ * may be called again. */
 void async_forget(struct ibv_context *ibv, struct dropin_source *source, pthread_mutex_t *mutex,
 	pthread_cond_t *cond, const uint32_t *acknowledged);
 

@@ -184,7 +184,10 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
 	if (qp->process != process_now())
 		return 0;
 	frl_qp_destroy(qp->frl);
-	pd_unuse(ibv->pd);
+	/* The wait may be cancelled. Another call then does the rest. */
+	if (qp->frl)
+		pd_unuse(ibv->pd);
+	qp->frl = NULL;
 	async_forget(ibv->context, &qp->source, &ibv->mutex, &ibv->cond, &ibv->events_completed);
 	wr_fini(qp);
 	pthread_mutex_destroy(&ibv->mutex);

@@ -91,7 +91,10 @@ int ibv_destroy_srq(struct ibv_srq *ibv)
 	rc = frl_srq_destroy(srq->frl);
 	if (rc)
 		return dropin_errno(rc);
-	pd_unuse(ibv->pd);
+	/* The wait may be cancelled. Another call then does the rest. */
+	if (srq->frl)
+		pd_unuse(ibv->pd);
+	srq->frl = NULL;
 	async_forget(ibv->context, &srq->source, &ibv->mutex, &ibv->cond, &ibv->events_completed);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);

@@ -6,7 +6,8 @@
  * of this library by these functions (--wrap, see dropin/rdma/meson.build). syscall() is no
  * cancellation point.
  *
- * Threads can be cancelled while they wait for an event: see events_wait().
+ * Threads can be cancelled while they wait for an event, or for acknowledgements of events: see
+ * events_wait() and await_acknowledged().
  */
 #include "dropin/ibverbs/uncancelled.h"
 

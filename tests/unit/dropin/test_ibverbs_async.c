@@ -161,15 +161,15 @@ static void expect_waiting(void)
 	ck_assert(!atomic_load(&is_done));
 }
 
-/* An object lives until its events that were fetched are acknowledged. */
-START_LOOP_TEST(destroy_waits, 2)
+/* A thread destroys the queue pair or the shared receive queue, and waits until the event that is
+ * returned is acknowledged. */
+static struct ibv_async_event start_destroying(bool srq, pthread_t *ret_thread)
 {
 	struct ibv_srq_attr limit = { .srq_limit = 1 };
 	struct ibv_async_event event;
-	pthread_t thread;
 
 	start(&with_srq);
-	if (_i) {
+	if (srq) {
 		ok(ibv_modify_srq(a.srq, &limit, IBV_SRQ_LIMIT));
 		sync_ends(&b, &a);
 		event = next_event(a.context, IBV_EVENT_SRQ_LIMIT_REACHED);
@@ -178,8 +178,17 @@ START_LOOP_TEST(destroy_waits, 2)
 		raise_last(&a);
 		event = next_event(a.context, IBV_EVENT_QP_LAST_WQE_REACHED);
 	}
-	thread = start_thread(destroy_in_thread, _i ? NULL : &a.qp);
+	*ret_thread = start_thread(destroy_in_thread, srq ? NULL : &a.qp);
 	expect_waiting();
+	return event;
+}
+
+/* An object lives until its events that were fetched are acknowledged. */
+START_LOOP_TEST(destroy_waits, 2)
+{
+	pthread_t thread;
+	struct ibv_async_event event = start_destroying(_i, &thread);
+
 	ibv_ack_async_event(&event);
 	ok(pthread_join(thread, NULL));
 	ck_assert(atomic_load(&is_done));
@@ -187,6 +196,21 @@ START_LOOP_TEST(destroy_waits, 2)
 		a.srq = NULL;
 	else
 		a.qp = NULL;
+	finish();
+}
+END_TEST
+
+/* The event can still be acknowledged, and another call destroys the object. */
+START_LOOP_TEST(destroy_is_cancelled, CAN_CANCEL ? 2 : 0)
+{
+	pthread_t thread;
+	struct ibv_async_event event = start_destroying(_i, &thread);
+	void *result;
+
+	ok(pthread_cancel(thread));
+	ok(pthread_join(thread, &result));
+	ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+	ibv_ack_async_event(&event);
 	finish();
 }
 END_TEST

@@ -451,6 +451,29 @@ START_TEST(destroy_waits)
 }
 END_TEST
 
+/* The events can still be acknowledged, and another call destroys the queue. */
+START_TEST_IF(destroy_is_cancelled, CAN_CANCEL)
+{
+	pthread_t thread;
+	void *result;
+
+	start_channels();
+	notify(0);
+	send_one(0);
+	ok(fetch());
+	destroy_qp(&b);
+	atomic_store(&waiter_tid, 0);
+	atomic_store(&is_done, false);
+	ok(pthread_create(&thread, NULL, destroy_in_thread, NULL));
+	await_sleep(&waiter_tid);
+	ok(pthread_cancel(thread));
+	ok(pthread_join(thread, &result));
+	ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+	ibv_ack_cq_events(b.cq, 1);
+	finish();
+}
+END_TEST
+
 /* A program that sleeps on its channel only: no event is lost. */
 START_TEST(ping_pong_by_events)
 {
