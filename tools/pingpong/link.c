@@ -300,24 +300,28 @@ int link_check_peer(struct link *link)
 	return rc;
 }
 
-void link_say_failed(struct frl_qp *qp, const struct frl_wc *wc)
+/*
+ * Returns whether the link may have ended with the peer's process. Its end fails the oldest send,
+ * and flushes the receives. A queue pair without sends therefore reports only flushed requests.
+ */
+static bool may_be_link_end(enum frl_wc_status status)
 {
-	char why[256];
-
-	say("a request failed: %s",
-		*frl_qp_error(qp, why, sizeof(why)) ? why : frl_wc_status_str(wc->status));
+	return status == FRL_WC_REM_ABORT_ERR || status == FRL_WC_WR_FLUSH_ERR;
 }
 
 /*
- * Prints why a request failed. If the connection has ended, its reason explains all failures, and
- * is known soon after. If the peer's process has ended, the daemon reports it; the time limit is
- * for a daemon that hangs.
+ * If the connection has ended, its reason explains all failures, and is known soon after. If the
+ * peer's process has ended, the daemon reports it, maybe long after the end of the link; the time
+ * limit is for a daemon that hangs.
  */
-static int bad_completion(struct link *link, const struct frl_wc *wc)
+int link_fail(struct link *link, struct frl_conn *conn, struct frl_qp *qp, const struct frl_wc *wc)
 {
-	frl_conn_wait_end(link->conn, wc->status == FRL_WC_REM_ABORT_ERR ? DAEMON_MS : REASON_MS);
+	char why[256];
+
+	frl_conn_wait_end(conn, may_be_link_end(wc->status) ? DAEMON_MS : REASON_MS);
 	if (link_check_peer(link) == 0)
-		link_say_failed(link->qp, wc);
+		say("a request failed: %s",
+			*frl_qp_error(qp, why, sizeof(why)) ? why : frl_wc_status_str(wc->status));
 	return -EIO;
 }
 
@@ -326,7 +330,7 @@ static int take_completion(struct link *link, const struct frl_wc *wc)
 	struct arrival *arrival;
 
 	if (wc->status != FRL_WC_SUCCESS)
-		return bad_completion(link, wc);
+		return link_fail(link, link->conn, link->qp, wc);
 	if (wc->opcode == FRL_WC_SEND || wc->opcode == FRL_WC_RDMA_WRITE) {
 		link->sent = wc->wr_id;
 		return 0;

@@ -171,8 +171,11 @@ int link_sync(struct link *link);
 
 /* Returns an error if the peer is gone, and prints it. */
 int link_check_peer(struct link *link);
-/* Prints that a request of the queue pair has failed, and why. */
-void link_say_failed(struct frl_qp *qp, const struct frl_wc *wc);
+/*
+ * Prints why a request of this connection's queue pair has failed: waits until the end of the peer
+ * would be known. Returns an error.
+ */
+int link_fail(struct link *link, struct frl_conn *conn, struct frl_qp *qp, const struct frl_wc *wc);
 
 /*
  * Connect `qp`. The client asks, and tries again while the service does not exist yet; the server

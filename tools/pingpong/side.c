@@ -201,12 +201,14 @@ static int post_both(struct link *link, size_t size)
 	return rc < 0 ? rc : frl_post_send(side->qp, &send, 1, NULL);
 }
 
-static int bad_exchange(const struct link *link, int n, const struct frl_wc *wc)
+static int bad_exchange(struct link *link, int n, const struct frl_wc *wc)
 {
+	if (n > 0 && wc->status != FRL_WC_SUCCESS)
+		return link_fail(link, link->side.conn, link->side.qp, wc);
+	if (link_check_peer(link))
+		return -ECONNRESET;
 	if (n < 0)
 		say_failure(n, "cannot poll for completions");
-	else if (wc->status != FRL_WC_SUCCESS)
-		link_say_failed(link->side.qp, wc);
 	else
 		say("the peer sent an invalid message of %u bytes", wc->byte_len);
 	return -EIO;
@@ -244,7 +246,7 @@ static int wait_both(struct link *link, size_t size)
 		else if (received)
 			return 0;
 		else
-			return link_check_peer(link) ? -ECONNRESET : bad_exchange(link, n, &wc);
+			return bad_exchange(link, n, &wc);
 		if (n > 0)
 			frl_backoff_reset(&link->backoff);
 	}
