@@ -23,7 +23,9 @@ enum {
 	POLL_NS = 10000,      /* an application that drives the device polls as often, on average */
 	RARE_NS = 100000,     /* polls at longer intervals do not prolong the first pause */
 	SLACK_NS = 1000,      /* the kernel may prolong a sleep of the thread by so much */
-	PROBE_NS = 250000000, /* from one look for an idle processor to the next */
+	/* From one yield on a crowded processor to the next. */
+	FIRST_PROBE_NS = NS_PER_MS,
+	LONGEST_PROBE_NS = 256 * NS_PER_MS,
 	LAST_POLLS = 16,      /* polls allowed between a request for an event and the sleep */
 	IDLE_ROUNDS = 32,     /* consecutive rounds without a read of the clock */
 };
@@ -144,7 +146,7 @@ struct progress {
 	struct soft_device *device;
 	struct frl_backoff backoff;
 	struct awaited awaited;
-	uint64_t probe_ns; /* until then, the processor counts as wanted by other threads */
+	struct probe probe;
 	uint32_t pause_ns; /* the last pause; 0: it has driven the device since */
 	unsigned seen;     /* polls by the application */
 	/* The last pause that ended, for first_pause_ns(). */
@@ -200,6 +202,16 @@ static bool enter_to_drive(struct progress *p)
 	return true;
 }
 
+void probe_note(struct probe *probe, uint64_t now_ns)
+{
+	uint32_t gap_ns = FIRST_PROBE_NS;
+
+	if (now_ns < probe->next_ns + LONGEST_PROBE_NS)
+		gap_ns = probe->gap_ns < LONGEST_PROBE_NS ? 2 * probe->gap_ns : LONGEST_PROBE_NS;
+	probe->gap_ns = gap_ns;
+	probe->next_ns = now_ns + gap_ns;
+}
+
 /*
  * Waits after a round without work. While other threads want the processor, the thread sleeps at
  * once: the kernel runs a thread soon that is woken, but one that yields only when the others have
@@ -207,11 +219,19 @@ static bool enter_to_drive(struct progress *p)
  */
 static void idle(struct progress *p)
 {
-	if (backoff_is_crowded() && clock_now_ns() < p->probe_ns)
+	bool is_crowded = backoff_is_crowded();
+
+	if (is_crowded && clock_now_ns() < p->probe.next_ns) {
 		backoff_lengthen(&p->backoff);
+		device_idle(&p->device->base, &p->backoff, &p->awaited);
+		return;
+	}
+	/* Otherwise the wait might sleep instead. */
+	if (is_crowded)
+		frl_backoff_reset(&p->backoff);
 	device_idle(&p->device->base, &p->backoff, &p->awaited);
-	if (backoff_is_crowded() && clock_now_ns() >= p->probe_ns)
-		p->probe_ns = clock_now_ns() + PROBE_NS;
+	if (backoff_is_crowded())
+		probe_note(&p->probe, clock_now_ns());
 }
 
 /* Drives the device for one round. Guard held, and released. */

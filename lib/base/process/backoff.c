@@ -14,7 +14,9 @@ enum {
 	/* Each long sleep lasts about 1/64 of the time waited before it. */
 	LONG_SHARE = 64,
 	/* After a longer yield, another thread has run on this processor. */
-	CROWDED_YIELD_NS = 2000,
+	LONG_YIELD_NS = 2000,
+	/* After a still longer one, that thread did not stop by itself. */
+	CROWDED_YIELD_NS = 100000,
 	QUICK_YIELDS = 16, /* this many fast yields in a row: no other thread is runnable */
 };
 
@@ -24,16 +26,19 @@ enum {
  */
 static _Thread_local struct {
 	bool oversubscribed;
+	bool crowded;   /* by the last yield */
 	unsigned quick; /* consecutive yields that returned at once */
 	unsigned tests; /* tests since the last yield */
 } processor;
 
 static void yield(void)
 {
-	uint64_t start = clock_now_ns();
+	uint64_t start = clock_now_ns(), taken_ns;
 
 	sched_yield();
-	if (clock_now_ns() - start > CROWDED_YIELD_NS) {
+	taken_ns = clock_now_ns() - start;
+	processor.crowded = taken_ns > CROWDED_YIELD_NS;
+	if (taken_ns > LONG_YIELD_NS) {
 		processor.oversubscribed = true;
 		processor.quick = 0;
 	} else if (processor.oversubscribed && ++processor.quick == QUICK_YIELDS) {
@@ -112,7 +117,7 @@ bool backoff_is_long(const struct frl_backoff *backoff)
 
 bool backoff_is_crowded(void)
 {
-	return processor.oversubscribed && processor.quick == 0;
+	return processor.crowded;
 }
 
 void backoff_lengthen(struct frl_backoff *backoff)

@@ -549,6 +549,25 @@ START_TEST(pauses_grow_with_the_time_of_polls)
 }
 END_TEST
 
+/* Yields of the progress thread on a crowded processor: each gap is twice as long as the one before.
+ * The first one is short, also after a time without crowding. */
+START_TEST(yields_on_a_crowded_processor)
+{
+	const uint64_t ms = 1000000;
+	struct probe probe = { 0 };
+	uint64_t now_ns = 5000 * ms;
+
+	for (int round = 0; round < 2; round++) {
+		for (unsigned gap = 1; gap <= 1024; gap *= 2) {
+			probe_note(&probe, now_ns);
+			ck_assert_uint_eq(probe.next_ns, now_ns + (gap < 256 ? gap : 256) * ms);
+			now_ns = probe.next_ns + 256 * ms - 1;
+		}
+		now_ns++;
+	}
+}
+END_TEST
+
 TEST_MAIN(api_sleep)
 {
 	is_watching = true;

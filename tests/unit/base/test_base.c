@@ -26,9 +26,10 @@ enum {
 	AWAKE = 200 + 2000, /* rounds of a backoff before it sleeps */
 };
 
-/* Yields so far, and whether each yield gives the processor to another thread. */
+/* Yields so far, and whether each yield gives the processor to another thread, for how long. */
 static _Thread_local unsigned n_yields;
 static _Thread_local bool is_wanted;
+static _Thread_local uint64_t turn_ns = 1000000;
 
 int __real_sched_yield(void);
 int __wrap_sched_yield(void);
@@ -36,7 +37,7 @@ int __wrap_sched_yield(void)
 {
 	n_yields++;
 	if (is_wanted)
-		clock_advance_ms(1);
+		clock_advance_ns(turn_ns);
 	return __real_sched_yield();
 }
 
@@ -401,7 +402,8 @@ START_TEST(backoff_tests)
 }
 END_TEST
 
-/* The last yield tells whether the processor is wanted; a wait can skip to its long sleeps. */
+/* The last yield tells whether the processor is wanted for long; a wait can skip to its long
+ * sleeps. */
 START_TEST(backoff_on_a_crowded_processor)
 {
 	struct frl_backoff backoff;
@@ -412,6 +414,12 @@ START_TEST(backoff_on_a_crowded_processor)
 	ck_assert(!backoff_is_crowded());
 	is_wanted = true;
 	yields_of_tests(200);
+	ck_assert(backoff_is_crowded());
+	turn_ns = 100000;
+	yields_of_tests(1);
+	ck_assert(!backoff_is_crowded());
+	turn_ns = 100001;
+	yields_of_tests(1);
 	ck_assert(backoff_is_crowded());
 	is_wanted = false;
 	yields_of_tests(1);
