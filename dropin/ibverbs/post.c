@@ -35,42 +35,36 @@ static void convert_datagram(const struct ibv_send_wr *from, struct frl_send_wr 
 	wr->remote_qkey = from->wr.ud.remote_qkey;
 }
 
-/* Members that the opcode does not use may be uninitialised in the program. */
+static void convert_atomic(const struct ibv_send_wr *from, struct frl_send_wr *wr)
+{
+	wr->rkey = from->wr.atomic.rkey;
+	wr->compare_add = from->wr.atomic.compare_add;
+	wr->swap = from->wr.atomic.swap;
+}
+
+/*
+ * Programs may leave members uninitialised that the opcode does not use. Such values are copied, and
+ * no code depends on them. Members that only some requests have are set for those alone.
+ */
 static void convert_send(
 	const struct dropin_qp *qp, const struct ibv_send_wr *from, struct frl_send_wr *wr)
 {
-	*wr = (struct frl_send_wr){
-		.wr_id = from->wr_id,
-		.opcode = (enum frl_wr_opcode)from->opcode,
-		.flags = from->send_flags &
-			(FRL_SEND_FENCE | FRL_SEND_SIGNALED | FRL_SEND_SOLICITED | FRL_SEND_INLINE),
-		.sge = elements(from->sg_list),
-		.n_sge = from->num_sge,
-	};
+	wr->wr_id = from->wr_id;
+	wr->opcode = (enum frl_wr_opcode)from->opcode;
+	wr->flags = from->send_flags &
+		(FRL_SEND_FENCE | FRL_SEND_SIGNALED | FRL_SEND_SOLICITED | FRL_SEND_INLINE);
+	wr->sge = elements(from->sg_list);
+	wr->n_sge = from->num_sge;
+	wr->imm_data = from->imm_data; /* or the key to invalidate */
+	wr->remote_addr = from->wr.rdma.remote_addr;
+	wr->rkey = from->wr.rdma.rkey;
+	wr->keep = 0;
 	if (qp->is_datagram)
 		convert_datagram(from, wr);
-	switch (from->opcode) {
-	case IBV_WR_SEND_WITH_IMM: wr->imm_data = from->imm_data; break;
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		wr->imm_data = from->imm_data;
-		__attribute__((fallthrough));
-	case IBV_WR_RDMA_WRITE:
-	case IBV_WR_RDMA_READ:
-		wr->remote_addr = from->wr.rdma.remote_addr;
-		wr->rkey = from->wr.rdma.rkey;
-		break;
-	case IBV_WR_ATOMIC_CMP_AND_SWP:
-	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		wr->remote_addr = from->wr.atomic.remote_addr;
-		wr->rkey = from->wr.atomic.rkey;
-		wr->compare_add = from->wr.atomic.compare_add;
-		wr->swap = from->wr.atomic.swap;
-		break;
-	case IBV_WR_LOCAL_INV:
-	case IBV_WR_SEND_WITH_INV: wr->invalidate_rkey = from->invalidate_rkey; break;
-	case IBV_WR_BIND_MW: convert_bind(from, wr); break;
-	default: break;
-	}
+	if (from->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || from->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		convert_atomic(from, wr);
+	else if (from->opcode == IBV_WR_BIND_MW)
+		convert_bind(from, wr);
 }
 
 static struct ibv_send_wr *nth_send(struct ibv_send_wr *wr, int n)
