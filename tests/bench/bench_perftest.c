@@ -410,6 +410,9 @@ static int run_both(struct end *end, const struct loop *loop)
 	if (child < 0)
 		die("fork", errno);
 	if (child == 0) {
+		/* The kernel shares processors among sessions, and the two ends of perftest are
+		 * usually two sessions. */
+		setsid();
 		signal(SIGCHLD, SIG_DFL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	}

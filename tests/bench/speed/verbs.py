@@ -125,7 +125,7 @@ def stream(b, row, size, iters, convert, unit, target):
 
 
 def rate(b):
-    size, iters = 64, 50000 if b.quick else 1000000
+    size, iters = 64, 50000 if b.quick else 5000000
     group = Group("Verbs programs: millions of messages a second", [
         stream(b, "verbs-rate", size, iters, lambda n: n / 1e6, "", RATE_TARGET)], notes=[NOTE])
     b.explain(group, lambda _: writes(b, size, 5 * iters))
@@ -133,8 +133,8 @@ def rate(b):
 
 
 def bandwidth(b):
-    sizes = {64 << 10: 20000, 1 << 20: 2000}
-    share = 10 if b.quick else 1
+    sizes = {64 << 10: 100000, 1 << 20: 10000}
+    share = 50 if b.quick else 1
     group = Group("Verbs programs: RDMA WRITE from and to memory of malloc()", [
         stream(b, "verbs-bandwidth", size, iters // share, lambda n, size=size: n * size / 1e9,
                "GB/s", BANDWIDTH_TARGET) for size, iters in sizes.items()], notes=[NOTE])
