@@ -61,7 +61,8 @@ static void convert_send(
 	wr->keep = 0;
 	if (qp->is_datagram)
 		convert_datagram(from, wr);
-	if (from->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || from->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+	if (from->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+		from->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
 		convert_atomic(from, wr);
 	else if (from->opcode == IBV_WR_BIND_MW)
 		convert_bind(from, wr);

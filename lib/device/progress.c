@@ -19,15 +19,15 @@ enum {
 	NS_PER_S = 1000000000,
 	FIRST_PAUSE_NS = 20000,
 	LONGEST_PAUSE_NS = NS_PER_MS,
-	PAUSE_GROWTH = 8,     /* each pause is longer by this fraction */
-	POLL_NS = 10000,      /* an application that drives the device polls as often, on average */
-	RARE_NS = 100000,     /* polls at longer intervals do not prolong the first pause */
-	SLACK_NS = 1000,      /* the kernel may prolong a sleep of the thread by so much */
+	PAUSE_GROWTH = 8, /* each pause is longer by this fraction */
+	POLL_NS = 10000,  /* an application that drives the device polls as often, on average */
+	RARE_NS = 100000, /* polls at longer intervals do not prolong the first pause */
+	SLACK_NS = 1000,  /* the kernel may prolong a sleep of the thread by so much */
 	/* From one yield on a crowded processor to the next. */
 	FIRST_PROBE_NS = NS_PER_MS,
 	LONGEST_PROBE_NS = 256 * NS_PER_MS,
-	LAST_POLLS = 16,      /* polls allowed between a request for an event and the sleep */
-	IDLE_ROUNDS = 32,     /* consecutive rounds without a read of the clock */
+	LAST_POLLS = 16,  /* polls allowed between a request for an event and the sleep */
+	IDLE_ROUNDS = 32, /* consecutive rounds without a read of the clock */
 };
 
 void soft_leaving(struct frl_device *device)

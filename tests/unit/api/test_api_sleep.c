@@ -549,8 +549,8 @@ START_TEST(pauses_grow_with_the_time_of_polls)
 }
 END_TEST
 
-/* Yields of the progress thread on a crowded processor: each gap is twice as long as the one before.
- * The first one is short, also after a time without crowding. */
+/* Yields of the progress thread on a crowded processor: each gap is twice as long as the one
+ * before. The first one is short, also after a time without crowding. */
 START_TEST(yields_on_a_crowded_processor)
 {
 	const uint64_t ms = 1000000;
