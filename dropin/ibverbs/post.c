@@ -43,8 +43,8 @@ static void convert_atomic(const struct ibv_send_wr *from, struct frl_send_wr *w
 }
 
 /*
- * Programs may leave members uninitialised that the opcode does not use. Such values are copied, and
- * no code depends on them. Members that only some requests have are set for those alone.
+ * Programs may leave members uninitialised that the opcode does not use. Such values are copied,
+ * and no code depends on them. Members that only some requests have are set for those alone.
  */
 static void convert_send(
 	const struct dropin_qp *qp, const struct ibv_send_wr *from, struct frl_send_wr *wr)
