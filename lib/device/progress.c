@@ -202,14 +202,22 @@ static bool enter_to_drive(struct progress *p)
 	return true;
 }
 
-void probe_note(struct probe *probe, uint64_t now_ns)
+bool probe_is_due(const struct probe *probe, uint64_t now_ns)
 {
-	uint32_t gap_ns = FIRST_PROBE_NS;
+	return now_ns >= probe->next_ns;
+}
 
-	if (now_ns < probe->next_ns + LONGEST_PROBE_NS)
-		gap_ns = probe->gap_ns < LONGEST_PROBE_NS ? 2 * probe->gap_ns : LONGEST_PROBE_NS;
-	probe->gap_ns = gap_ns;
-	probe->next_ns = now_ns + gap_ns;
+void probe_note(struct probe *probe, bool is_crowded, uint64_t now_ns)
+{
+	if (!is_crowded) {
+		probe->gap_ns /= 2;
+		return;
+	}
+	if (probe->gap_ns < FIRST_PROBE_NS || now_ns >= probe->next_ns + LONGEST_PROBE_NS)
+		probe->gap_ns = FIRST_PROBE_NS;
+	else if (probe->gap_ns < LONGEST_PROBE_NS)
+		probe->gap_ns *= 2;
+	probe->next_ns = now_ns + probe->gap_ns;
 }
 
 /*
@@ -219,19 +227,20 @@ void probe_note(struct probe *probe, uint64_t now_ns)
  */
 static void idle(struct progress *p)
 {
-	bool is_crowded = backoff_is_crowded();
+	bool was_crowded = backoff_is_crowded(), is_crowded;
 
-	if (is_crowded && clock_now_ns() < p->probe.next_ns) {
+	if (was_crowded && !probe_is_due(&p->probe, clock_now_ns())) {
 		backoff_lengthen(&p->backoff);
 		device_idle(&p->device->base, &p->backoff, &p->awaited);
 		return;
 	}
 	/* Otherwise the wait might sleep instead. */
-	if (is_crowded)
+	if (was_crowded)
 		frl_backoff_reset(&p->backoff);
 	device_idle(&p->device->base, &p->backoff, &p->awaited);
-	if (backoff_is_crowded())
-		probe_note(&p->probe, clock_now_ns());
+	is_crowded = backoff_is_crowded();
+	if (was_crowded || is_crowded)
+		probe_note(&p->probe, is_crowded, clock_now_ns());
 }
 
 /* Drives the device for one round. Guard held, and released. */

@@ -175,17 +175,22 @@ int soft_start_thread(struct frl_device *device);
 void soft_stop_thread(struct soft_device *device);
 void soft_expect_sleep(struct frl_device *device);
 void soft_note_poll(struct frl_device *device);
-/* When the progress thread yields next, to find out whether other threads still want the
- * processor. Until then it sleeps instead. All zero at first. */
+/*
+ * When the progress thread yields next, to find out whether other threads still want the processor.
+ * Until then it sleeps instead. All zero at first.
+ */
 struct probe {
 	uint64_t next_ns;
 	uint32_t gap_ns; /* from the last yield until then */
 };
 
-/* Notes that a yield at `now_ns` has found other threads that want the processor. The first gap is
- * 1 ms. Each further one is twice as long, 256 ms at most, unless such threads have been away for
- * 256 ms. */
-void probe_note(struct probe *probe, uint64_t now_ns);
+bool probe_is_due(const struct probe *probe, uint64_t now_ns);
+/*
+ * Notes what a yield has found: other threads that want the processor, or, after such a yield, none
+ * any more. The first gap is 1 ms. It doubles each time, up to 256 ms, and halves when there are
+ * none. After 256 ms without such threads it is 1 ms again.
+ */
+void probe_note(struct probe *probe, bool is_crowded, uint64_t now_ns);
 /* Returns how long the progress thread pauses next, or 0 if it drives the device. `polls` have come
  * since its last pause of `pause_ns` (0: since it drove the device). `first_ns` is the result of
  * first_pause_ns(). */

@@ -13,9 +13,9 @@ enum {
 	SLEEP_MIN_US = 10,
 	/* Each long sleep lasts about 1/64 of the time waited before it. */
 	LONG_SHARE = 64,
-	/* After a longer yield, another thread has run on this processor. */
+	/* A longer yield is taken for the turn of another thread on this processor ... */
 	LONG_YIELD_NS = 2000,
-	/* After a still longer one, that thread did not stop by itself. */
+	/* ... and a still longer one for that of a thread that would have gone on. */
 	CROWDED_YIELD_NS = 100000,
 	QUICK_YIELDS = 16, /* this many fast yields in a row: no other thread is runnable */
 };

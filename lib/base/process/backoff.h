@@ -27,8 +27,8 @@ void backoff_idle(struct frl_backoff *backoff, uint32_t max_us);
  * can end the sleep. */
 bool backoff_is_long(const struct frl_backoff *backoff);
 
-/* Returns true if other threads want the processor for long: the last yield of this thread took
- * more than 100 us. */
+/* Returns true if other threads seem to want the processor for long: the last yield of this thread
+ * took more than 100 us. */
 bool backoff_is_crowded(void);
 
 /* Ends spinning and yielding in this wait: the next sleep is a long one. */

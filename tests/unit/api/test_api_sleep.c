@@ -549,22 +549,51 @@ START_TEST(pauses_grow_with_the_time_of_polls)
 }
 END_TEST
 
+static uint64_t gap_after(struct probe *probe, bool is_crowded, uint64_t now_ns)
+{
+	probe_note(probe, is_crowded, now_ns);
+	return (probe->next_ns - now_ns) / 1000000;
+}
+
 /* Yields of the progress thread on a crowded processor: each gap is twice as long as the one
  * before. The first one is short, also after a time without crowding. */
 START_TEST(yields_on_a_crowded_processor)
 {
 	const uint64_t ms = 1000000;
 	struct probe probe = { 0 };
-	uint64_t now_ns = 5000 * ms;
+	uint64_t now_ns = 0;
 
+	ck_assert(probe_is_due(&probe, 0));
 	for (int round = 0; round < 2; round++) {
 		for (unsigned gap = 1; gap <= 1024; gap *= 2) {
-			probe_note(&probe, now_ns);
-			ck_assert_uint_eq(probe.next_ns, now_ns + (gap < 256 ? gap : 256) * ms);
+			ck_assert_uint_eq(gap_after(&probe, true, now_ns), gap < 256 ? gap : 256);
+			ck_assert(!probe_is_due(&probe, probe.next_ns - 1));
+			ck_assert(probe_is_due(&probe, probe.next_ns));
 			now_ns = probe.next_ns + 256 * ms - 1;
 		}
 		now_ns++;
 	}
+}
+END_TEST
+
+/* A thread that runs for a moment now and then does not keep the progress thread asleep. */
+START_TEST(yields_on_a_processor_wanted_at_times)
+{
+	const uint64_t ms = 1000000;
+	struct probe probe = { 0 };
+	uint64_t now_ns = 5000 * ms;
+
+	for (int i = 0; i < 20; i++, now_ns += 10 * ms) {
+		ck_assert_uint_eq(gap_after(&probe, true, now_ns), 1);
+		probe_note(&probe, false, probe.next_ns);
+	}
+	/* Most yields find such threads: the gaps grow. */
+	for (int i = 0; i < 10; i++) {
+		gap_after(&probe, true, probe.next_ns);
+		gap_after(&probe, true, probe.next_ns);
+		probe_note(&probe, false, probe.next_ns);
+	}
+	ck_assert_uint_eq(gap_after(&probe, true, probe.next_ns), 256);
 }
 END_TEST
 
