@@ -302,11 +302,14 @@ int link_check_peer(struct link *link)
 
 /*
  * Returns whether the link may have ended with the peer's process. Its end fails the oldest send,
- * and flushes the receives. A queue pair without sends therefore reports only flushed requests.
+ * and flushes the receives: a queue pair without sends reports only flushed requests, and `why`
+ * then tells the end of the link. Any other reason is the cause of the flush.
  */
-static bool may_be_link_end(enum frl_wc_status status)
+static bool may_be_link_end(enum frl_wc_status status, const char *why)
 {
-	return status == FRL_WC_REM_ABORT_ERR || status == FRL_WC_WR_FLUSH_ERR;
+	if (status == FRL_WC_WR_FLUSH_ERR)
+		return !*why || strcmp(why, frl_wc_status_str(FRL_WC_REM_ABORT_ERR)) == 0;
+	return status == FRL_WC_REM_ABORT_ERR;
 }
 
 /*
@@ -318,7 +321,8 @@ int link_fail(struct link *link, struct frl_conn *conn, struct frl_qp *qp, const
 {
 	char why[256];
 
-	frl_conn_wait_end(conn, may_be_link_end(wc->status) ? DAEMON_MS : REASON_MS);
+	frl_qp_error(qp, why, sizeof(why));
+	frl_conn_wait_end(conn, may_be_link_end(wc->status, why) ? DAEMON_MS : REASON_MS);
 	if (link_check_peer(link) == 0)
 		say("a request failed: %s",
 			*frl_qp_error(qp, why, sizeof(why)) ? why : frl_wc_status_str(wc->status));

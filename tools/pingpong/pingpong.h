@@ -172,8 +172,8 @@ int link_sync(struct link *link);
 /* Returns an error if the peer is gone, and prints it. */
 int link_check_peer(struct link *link);
 /*
- * Prints why a request of this connection's queue pair has failed: waits until the end of the peer
- * would be known. Returns an error.
+ * Prints why a request of this connection's queue pair has failed. If the link has ended, waits
+ * until the end of the peer would be known. Returns an error.
  */
 int link_fail(struct link *link, struct frl_conn *conn, struct frl_qp *qp, const struct frl_wc *wc);
 

@@ -13,7 +13,8 @@
 #include "tests/fixtures/program.h"
 #include "tools/pingpong/pingpong.h"
 
-#define GONE "is gone: process 7 has ended"
+#define GONE     "is gone: process 7 has ended"
+#define LINK_END "the link to the peer is gone"
 
 enum {
 	NEVER = -1,
@@ -39,6 +40,7 @@ struct row {
 	int report_ms;    /* time until the daemon reports the end of the peer */
 	int rc;           /* 0, or any error */
 	const char *line; /* a part of what is printed; "": nothing is */
+	const char *why;  /* the queue pair's reason; NULL: the end of the link */
 };
 
 /* clang-format off */
@@ -48,34 +50,39 @@ struct row {
 
 static const struct row rows[] = {
 	{ "unacknowledged send", MEASURED, SERVER, { SENT(FRL_WC_REM_ABORT_ERR) }, 1, LATE, -1,
-		"the peer (client) " GONE },
+		"the peer (client) " GONE, NULL },
 	{ "receives only", MEASURED, SERVER, { RECEIVED(FRL_WC_WR_FLUSH_ERR) }, 1, LATE, -1,
-		"the peer (client) " GONE },
+		"the peer (client) " GONE, NULL },
 	{ "receives only, client", MEASURED, CLIENT, { RECEIVED(FRL_WC_WR_FLUSH_ERR) }, 1, LATE, -1,
-		"the peer (server) " GONE },
+		"the peer (server) " GONE, NULL },
+	{ "receives only, no reason", MEASURED, SERVER, { RECEIVED(FRL_WC_WR_FLUSH_ERR) }, 1, LATE,
+		-1, "the peer (client) " GONE, "" },
 	{ "no daemon", MEASURED, SERVER, { RECEIVED(FRL_WC_WR_FLUSH_ERR) }, 1, NEVER, -1,
-		"a request failed: the queue pair's reason" },
+		"a request failed: " LINK_END, NULL },
+	/* The peer then gives up and closes its connection: that is not the cause. */
+	{ "end of a lease", MEASURED, SERVER, { SENT(FRL_WC_WR_FLUSH_ERR) }, 1, LATE, -1,
+		"a request failed: the lease has ended", "the lease has ended" },
 	{ "silent peer", MEASURED, SERVER, { SENT(FRL_WC_RETRY_EXC_ERR) }, 1, AT_ONCE, -1,
-		"the peer (client) " GONE },
+		"the peer (client) " GONE, NULL },
 	{ "silent peer, later", MEASURED, SERVER, { SENT(FRL_WC_RETRY_EXC_ERR) }, 1, LATE, -1,
-		"a request failed: the queue pair's reason" },
+		"a request failed: no answer", "no answer" },
 	{ "exchange, unacknowledged send", SIDE, SERVER, { SENT(FRL_WC_REM_ABORT_ERR) }, 1, LATE,
-		-1, "the peer (client) " GONE },
+		-1, "the peer (client) " GONE, NULL },
 	{ "exchange, receive", SIDE, SERVER,
 		{ SENT(FRL_WC_SUCCESS), RECEIVED(FRL_WC_WR_FLUSH_ERR) }, 2, LATE, -1,
-		"the peer (client) " GONE },
+		"the peer (client) " GONE, NULL },
 	{ "exchange, silent peer", SIDE, CLIENT, { SENT(FRL_WC_RETRY_EXC_ERR) }, 1, AT_ONCE, -1,
-		"the peer (server) " GONE },
+		"the peer (server) " GONE, NULL },
 	{ "first exchange", SIDE_ALONE, SERVER, { SENT(FRL_WC_REM_ABORT_ERR) }, 1, LATE, -1,
-		"the peer (client) " GONE },
+		"the peer (client) " GONE, NULL },
 	{ "exchange, no daemon", SIDE, SERVER, { SENT(FRL_WC_REM_ABORT_ERR) }, 1, NEVER, -1,
-		"a request failed: the queue pair's reason" },
+		"a request failed: " LINK_END, NULL },
 	{ "exchange, the peer has left", SIDE, SERVER,
-		{ RECEIVED(FRL_WC_SUCCESS), SENT(FRL_WC_REM_ABORT_ERR) }, 2, LATE, 0, "" },
+		{ RECEIVED(FRL_WC_SUCCESS), SENT(FRL_WC_REM_ABORT_ERR) }, 2, LATE, 0, "", NULL },
 	{ "exchange, done", SIDE, SERVER, { RECEIVED(FRL_WC_SUCCESS), SENT(FRL_WC_SUCCESS) }, 2,
-		NEVER, 0, "" },
+		NEVER, 0, "", NULL },
 	{ "exchange, invalid message", SIDE, SERVER, { { .opcode = FRL_WC_RECV, .byte_len = 2 } },
-		1, NEVER, -1, "the peer sent an invalid message of 2 bytes" },
+		1, NEVER, -1, "the peer sent an invalid message of 2 bytes", NULL },
 };
 
 /* ---- the fakes; only their addresses matter */
@@ -150,7 +157,7 @@ const char *__wrap_frl_last_error(void)
 const char *__wrap_frl_qp_error(struct frl_qp *qp, char *text, size_t size)
 {
 	ck_assert_ptr_eq(qp, row->fails == MEASURED ? &measured_qp : &side_qp);
-	snprintf(text, size, "the queue pair's reason");
+	snprintf(text, size, "%s", row->why ? row->why : frl_wc_status_str(FRL_WC_REM_ABORT_ERR));
 	return text;
 }
 
