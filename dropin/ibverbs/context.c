@@ -131,12 +131,17 @@ static int open_frl(struct dropin_device *device)
 }
 
 /* A device with objects that the program has not destroyed stays open, for the next context. */
+/* The wait for the device's threads is a cancellation point, and locks are held. */
 static void close_frl(struct dropin_device *device)
 {
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	if (frl_device_close(device->frl) == 0)
 		device->frl = NULL;
 	else
 		frl_log(FRL_LOG_INFO, "%s stays open: %s", device->ibv.name, frl_last_error());
+	pthread_setcancelstate(state, NULL);
 }
 
 /* ---- contexts */

@@ -4,7 +4,8 @@
  * other functions make no system call, and programs cancel threads that use them (rping). Here they
  * do, with locks held, which a cancelled thread would leave locked. The linker replaces the calls
  * of this library by these functions (--wrap, see dropin/rdma/meson.build). syscall() is no
- * cancellation point.
+ * cancellation point. Closing a device waits for threads, and disables cancellation: see
+ * close_frl().
  *
  * Threads can be cancelled while they wait for an event, or for acknowledgements of events: see
  * events_wait() and await_acknowledged().

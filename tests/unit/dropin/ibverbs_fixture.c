@@ -273,15 +273,20 @@ struct ibv_sge sge_of(const struct end *end, uint32_t offset, uint32_t length)
 	return (struct ibv_sge){ (uintptr_t)end->memory + offset, length, end->mr->lkey };
 }
 
+/* Programs leave members uninitialised that the opcode does not use. */
 struct ibv_send_wr request(uint64_t wr_id, enum ibv_wr_opcode opcode, struct ibv_sge *sge)
 {
-	return (struct ibv_send_wr){
-		.wr_id = wr_id,
-		.opcode = opcode,
-		.send_flags = IBV_SEND_SIGNALED,
-		.sg_list = sge,
-		.num_sge = sge ? 1 : 0,
-	};
+	struct ibv_send_wr wr;
+
+	memset(&wr, 0xa5, sizeof(wr));
+	wr.wr_id = wr_id;
+	wr.next = NULL;
+	wr.opcode = opcode;
+	wr.send_flags = IBV_SEND_SIGNALED;
+	wr.sg_list = sge;
+	wr.num_sge = sge ? 1 : 0;
+	wr.wr.ud.ah = NULL; /* the type of the queue pair decides whether it is used */
+	return wr;
 }
 
 void aim(struct ibv_send_wr *wr, const struct end *peer, uint32_t offset)

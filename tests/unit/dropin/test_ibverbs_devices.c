@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static struct ibv_context *context;
+static bool is_closed;
 
 static void open_one(void)
 {
@@ -22,6 +24,34 @@ static void close_one(void)
 {
 	ok(ibv_close_device(context));
 }
+
+/* A thread that is to be cancelled closes the last context: no lock stays locked. */
+static void *close_while_cancelled(void *arg)
+{
+	struct ibv_context *mine = arg;
+	int rc;
+
+	pthread_cancel(pthread_self());
+	rc = ibv_close_device(mine);
+	is_closed = rc == 0;
+	pthread_testcancel();
+	return NULL;
+}
+
+START_TEST_IF(close_is_cancelled, CAN_CANCEL)
+{
+	pthread_t thread;
+	void *result;
+
+	open_one();
+	ok(pthread_create(&thread, NULL, close_while_cancelled, context));
+	ok(pthread_join(thread, &result));
+	ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+	ck_assert(is_closed);
+	open_one();
+	close_one();
+}
+END_TEST
 
 /* ---- the list */
 
