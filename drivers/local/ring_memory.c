@@ -54,8 +54,8 @@ static int map(int fd, size_t size, struct ring_link **ret_link)
 	link = malloc(sizeof(*link));
 	if (!link)
 		return -ENOMEM;
-	/* The first burst in a page maps it, in a microsecond. The owner waits for the link, and
-	 * would wait a millisecond longer if all of them were mapped here. */
+	/* The first burst in a page maps it, in a microsecond. The port's owner waits for the link,
+	 * and would wait up to 0.9 ms longer if all 2 MiB were mapped here. */
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED) {
 		/* EAGAIN: too much memory is locked, and a retry does not help. */

@@ -51,8 +51,8 @@ def same_loop(b, loop, size, iters, cpus):
 
 
 def compare(name, ours, theirs, unit, target, less_is_better=False, limit=None):
-    """The ratio is that of the median round, since both programs of a round are run within a second
-    or two."""
+    """The ratio is the median of those of the rounds, since both programs of a round are run within
+    a few seconds."""
     who, values = theirs
     if not values:
         return Result(name, median(ours), None, unit, less_is_better=less_is_better,
