@@ -21,7 +21,9 @@ echo "torchrun of torch ${version:-unknown}"
 
 export OMP_NUM_THREADS=1 # or torchrun says that it sets it
 export TMPDIR=$temp        # it leaves a folder for logs
-alone=(torchrun --standalone --nproc_per_node)
+# Without a choice of what goes to files, torch 1.13 fails on Python 3.11.
+torchrun=(torchrun --redirects 1 --tee 1)
+alone=("${torchrun[@]}" --standalone --nproc_per_node)
 
 # torchrun takes options that look like its own even behind the program's name, unless -- ends them.
 test_programs() {
@@ -37,7 +39,7 @@ test_script() {
 		import os, sys
 		os.execv(sys.argv[1], sys.argv[1:])
 	SCRIPT
-	passes script torchrun --nproc_per_node 3 --rdzv_backend c10d \
+	passes script "${torchrun[@]}" --nproc_per_node 3 --rdzv_backend c10d \
 		--rdzv_endpoint localhost:0 --rdzv_id "a b" -- \
 		"$temp/become.py" "$launch_peer" environment 2
 	[ "$(grep -c 'of 3 has met the others' "$temp/script.out")" -eq 6 ] ||
@@ -52,7 +54,7 @@ test_restart() {
 		exec '$launch_peer' environment
 	SCRIPT
 	chmod +x "$temp/once.sh"
-	passes restart torchrun --standalone --max_restarts 1 --monitor_interval 0.2 \
+	passes restart "${torchrun[@]}" --standalone --max_restarts 1 --monitor_interval 0.2 \
 		--nproc_per_node 2 --no_python "$temp/once.sh"
 	[ "$(grep -c 'of 2 has met the others' "$temp/restart.out")" -eq 2 ] ||
 		fail "the ranks of the second try have not met"
