@@ -120,8 +120,10 @@ rows FAKE_CUDA_FAIL=cuMemHostRegister:2:2:0 -- --sides threads --expect on=0 "$p
 rows FAKE_CUDA_HOST_APART=1 FAKE_CUDA_MEMORY=8192 FERRULE_DEVICES='local;local' -- "$plugin" \
 	unpack-far
 # A port must open although nobody asked for its buffers: those of each port take 73 MiB, and a
-# process with 220 MiB of data has no room for the third one.
-printf '#!/bin/sh\nulimit -d 225280 && exec "%s" "$@"\n' "$(realpath "$player")" >"$temp/limited"
+# process with 220 MiB of data has no room for the third one. Stacks of threads count, too: with 8
+# MiB each there may be no room for a thread.
+printf '#!/bin/sh\nulimit -s 1024 && ulimit -d 225280 && exec "%s" "$@"\n' \
+	"$(realpath "$player")" >"$temp/limited"
 chmod +x "$temp/limited"
 usual=$player
 player=$temp/limited
