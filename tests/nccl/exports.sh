@@ -14,7 +14,7 @@ wanted=$({
 	[ "${2-}" != tuner ] || printf 'ncclTunerPlugin_v%s\n' 3 4 5
 } | sort)
 # Symbols that sanitizers, coverage and gold (the ends of segments) add are allowed.
-exported=$(nm -D --defined-only "$1" | awk '{ print $3 }' |
+exported=$(nm -D -g --defined-only "$1" | awk '{ print $3 }' |
 	grep -vE '^(__)?(odr_)?(asan|tsan|ubsan|gcov)' |
 	grep -vxE '__bss_start|_edata|_end|mangle_path' | sort)
 [ "$exported" = "$wanted" ] || {
