@@ -9,6 +9,13 @@
 
 enum { FORKS = 50 };
 
+/* The allocator of gcc 12's AddressSanitizer stays locked in a child if another thread used it. */
+#ifdef __SANITIZE_ADDRESS__
+enum { ALLOCATOR_FORKS = false };
+#else
+enum { ALLOCATOR_FORKS = true };
+#endif
+
 static void write_one(void)
 {
 	struct frl_sge sge = { a.memory, MESSAGE, frl_mr_lkey(a.mr) };
@@ -117,7 +124,7 @@ static void *make_links(void *arg)
 
 /* All locks are free in the child whatever other threads do, and no fork waits for a lock whose
  * owner waits for the fork. */
-START_TEST(forks_while_links_are_made)
+START_TEST_IF(forks_while_links_are_made, ALLOCATOR_FORKS)
 {
 	struct frl_device_config config;
 	struct frl_device *device;
