@@ -29,14 +29,17 @@
  * run while the number of ranks, their hosts and the choice of algorithm stay the same.
  *
  * Threads: one thread at a time uses a communicator, but any thread may call frl_comm_abort().
- * Several threads may use different communicators at once.
+ * Several threads may use different communicators at once. With FRL_PROGRESS_THREAD any thread may
+ * use a communicator at any time, except that frl_comm_destroy() and frl_comm_split() need it
+ * alone.
  *
  * Progress: a rank makes progress when it starts, tests or waits for a request, or destroys a
  * communicator. An idle communicator also makes progress for its related communicators: those split
  * from it, and those that it was split from. Ranks may therefore wait for requests of several
  * communicators in different orders. A rank that calls none of these functions makes no progress.
  * An operation may then complete only after the other ranks have called the library again; this
- * holds even for an operation that only needs them to receive data of this rank.
+ * holds even for an operation that only needs them to receive data of this rank. With
+ * FRL_PROGRESS_THREAD a thread of the library makes progress as well.
  *
  * Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations", 2009 (ring); Thakur, Rabenseifner and Gropp, "Optimization of collective
@@ -118,6 +121,13 @@ struct frl_comm_config {
 	 * stay valid until the communicator, and all that were split from it, are destroyed.
 	 */
 	const char *algos;
+	/*
+	 * FRL_PROGRESS_INLINE, the default: progress in calls only, without locks.
+	 * FRL_PROGRESS_THREAD: a thread of the library drives pending requests while no thread waits
+	 * for one, and sleeps while none is pending. Any thread may start, test and wait.
+	 * Communicators that are split from this one inherit the value.
+	 */
+	enum frl_progress progress;
 };
 
 /* Fills in the defaults, then applies the FRL_* settings. */
@@ -262,8 +272,52 @@ FRL_API int frl_request_test(struct frl_request *request, bool *ret_done);
  */
 FRL_API int frl_request_wait(struct frl_request *request);
 
+/*
+ * As frl_request_wait(), for at most `timeout_ms` (0: makes progress once; negative: no limit).
+ * Sets *ret_done to false if the request is still pending then: it stays usable.
+ */
+FRL_API int frl_request_wait_for(struct frl_request *request, int timeout_ms, bool *ret_done);
+
 /* Calls frl_start() and frl_request_wait(). */
 FRL_API int frl_run(struct frl_comm *comm, const struct frl_collective *collective);
+
+/* ---- a queue of completed requests */
+
+/*
+ * Hands a request over to the communicator, which reports it by `id` to frl_comm_next_done() when
+ * it has completed or failed. The caller must not use `request` any more. Requests are reported in
+ * the order in which they complete. Returns -EINVAL.
+ */
+FRL_API int frl_request_detach(struct frl_request *request, uint64_t id);
+
+/*
+ * Takes one report. Waits for it at most `timeout_ms` (0: makes progress once; negative: no limit),
+ * and makes progress meanwhile, as frl_request_wait() does. With FRL_PROGRESS_THREAD it also waits
+ * for requests that other threads will detach.
+ *
+ * Returns 1 and sets *ret_id, and *ret_err to 0 or to the failure of that request, which
+ * frl_last_error() explains. Returns 0 after the time, and with FRL_PROGRESS_INLINE as soon as
+ * nothing can be reported any more. Returns -EINVAL.
+ */
+FRL_API int frl_comm_next_done(
+	struct frl_comm *comm, int timeout_ms, uint64_t *ret_id, int *ret_err);
+
+/*
+ * Reports `id` to frl_comm_next_done(), with *ret_err 0, after what has been reported before: to
+ * wake a thread that waits there. Any thread, also with FRL_PROGRESS_INLINE. Returns -EINVAL or
+ * -ENOMEM.
+ */
+FRL_API int frl_comm_post_done(struct frl_comm *comm, uint64_t id);
+
+/*
+ * Returns a descriptor that is readable while frl_comm_next_done() has something to report: for
+ * poll(), epoll and event loops. Needs FRL_PROGRESS_THREAD, since nothing makes progress while the
+ * application sleeps otherwise. The communicator owns it: neither read nor close it. Each call
+ * returns the same one. Returns -EINVAL or -EMFILE.
+ */
+FRL_API int frl_comm_fd(struct frl_comm *comm);
+
+/* ---- shorthands */
 
 /* Shorthands for common operations; errors as for frl_start() and frl_request_wait(). */
 FRL_API int frl_allreduce_start(struct frl_comm *comm, const void *send, void *recv, size_t count,
