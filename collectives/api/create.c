@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "collectives/api/driver.h"
 #include "collectives/api/measure.h"
 #include "collectives/gpu/compute.h"
 #include "collectives/net/channel.h"
@@ -22,6 +24,7 @@ static void stop(struct frl_comm *comm)
 	channels_destroy_queue_pairs(comm);
 	if (comm->shm)
 		shm_give_up(comm->shm);
+	driver_wake_all(comm);
 }
 
 static bool has_left(const struct frl_comm *comm, int rank)
@@ -58,7 +61,8 @@ void frl_comm_config_init(struct frl_comm_config *config)
 	struct collective_config defaults;
 
 	collective_config_init(&defaults);
-	*config = (struct frl_comm_config){ .timeout_ms = defaults.timeout_ms };
+	*config = (struct frl_comm_config){ .timeout_ms = defaults.timeout_ms,
+		.progress = FRL_PROGRESS_INLINE };
 }
 
 static int check_bootstrap(const struct frl_bootstrap *bootstrap)
@@ -85,6 +89,9 @@ static int check_config(const struct frl_comm_config *config)
 	}
 	if (config->timeout_ms < 0)
 		return frl_fail(-EINVAL, "timeout_ms is negative");
+	if (config->progress > FRL_PROGRESS_THREAD)
+		return frl_fail(-EINVAL, "progress is %u: use a value of enum frl_progress",
+			(unsigned)config->progress);
 	return 0;
 }
 
@@ -95,7 +102,9 @@ int comm_new(const struct frl_comm_config *config, int rank, int ranks, struct f
 
 	if (!comm)
 		return frl_fail(-ENOMEM, "no memory for a communicator");
+	notices_init(comm);
 	comm->hooks = &hooks;
+	comm->pid = getpid();
 	comm->rank = rank;
 	comm->ranks = ranks;
 	comm->ready_end = &comm->ready;
@@ -180,6 +189,8 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 	}
 	mailbox_add(comm->mailbox, &comm->inbox);
 	err = comm_measure(comm);
+	if (!err && config->progress == FRL_PROGRESS_THREAD)
+		err = driver_create(comm);
 	if (err) {
 		err = give_up(bootstrap, err);
 		frl_comm_destroy(comm);
@@ -210,10 +221,12 @@ void comm_free(struct frl_comm *comm)
 	 * others. */
 	error_save(why);
 	error_restore((const char[ERROR_TEXT_MAX]){ "" });
+	driver_free(comm);
 	if (comm->mailbox)
 		mailbox_remove(comm->mailbox, &comm->inbox);
 	channels_destroy_queue_pairs(comm);
 	requests_free(comm);
+	notices_free(comm);
 	shm_destroy(comm->shm);
 	schedule_cache_fini(&comm->schedules);
 	peers_free(comm);
@@ -235,8 +248,11 @@ void comm_free(struct frl_comm *comm)
 
 void frl_comm_destroy(struct frl_comm *comm)
 {
-	if (!comm)
+	/* A forked child has neither the driver's thread nor the links of its parent's devices. */
+	if (!comm || comm->pid != getpid())
 		return;
+	driver_free(comm);
+	notices_close(comm);
 	comm_enter(comm);
 	if (!comm->error && inbox_is_waiting(&comm->inbox))
 		comm_take_mail(comm);
@@ -260,6 +276,7 @@ void frl_comm_abort(struct frl_comm *comm, const char *reason)
 	/* Send the failure here: the communicator's thread may be busy elsewhere for long. */
 	if (!mailbox_abort(comm->mailbox, &comm->inbox, text))
 		return;
+	driver_wake_all(comm);
 	comm_send_failure(comm, -ECANCELED, text);
 	/* Abort the job before the caller may end the process, which would look like a crash. */
 	comm_give_up_job(comm, text);

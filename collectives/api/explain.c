@@ -92,16 +92,14 @@ static void explain_packets(
 		advance(e, thresholds_of_packets(e->at, e->room));
 }
 
-int frl_comm_explain(
-	struct frl_comm *comm, const struct frl_collective *collective, char *text, size_t size)
+/* Returns as snprintf(), or a negative error. */
+static int explain(const struct frl_comm *comm, const struct frl_collective *collective, char *text,
+	size_t size)
 {
 	struct explanation e = { .at = text, .room = size };
 	struct operation operation;
-	int err;
+	int err = operation_init(&operation, comm, collective);
 
-	if (!comm || !collective || (!text && size > 0))
-		return frl_fail(-EINVAL, "the communicator, the collective or text is NULL");
-	err = operation_init(&operation, comm, collective);
 	if (err)
 		return err;
 	if (operation.is_empty || operation.to_self)
@@ -111,4 +109,17 @@ int frl_comm_explain(
 	else
 		explain_packets(comm, &operation, &e);
 	return e.length;
+}
+
+int frl_comm_explain(
+	struct frl_comm *comm, const struct frl_collective *collective, char *text, size_t size)
+{
+	int ret;
+
+	if (!comm || !collective || (!text && size > 0))
+		return frl_fail(-EINVAL, "the communicator, the collective or text is NULL");
+	comm_enter(comm);
+	ret = explain(comm, collective, text, size);
+	comm_leave(comm);
+	return ret;
 }

@@ -6,6 +6,8 @@
  *	             creation of communicators, and their destruction
  *	request.c, operation.c, collective.c, explain.c
  *	             operations that the caller starts, from arguments to completion
+ *	wait.c, driver.c, notices.c
+ *	             how callers learn of completion, and who makes progress meanwhile
  *	progress.c, siblings.c
  *	             progress of a communicator, and of those that were split from it
  *	hang.c       hang detection
@@ -21,6 +23,7 @@
 
 #include <ferrule/collective.h>
 
+#include "collectives/api/notices.h"
 #include "collectives/api/siblings.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/operation.h"
@@ -52,6 +55,16 @@ void requests_settle(struct frl_comm *comm);
 /* Completes requests whose runs are done. */
 void comm_finish_requests(struct frl_comm *comm);
 void requests_free(struct frl_comm *comm);
+/* Leaves a request to the communicator, which reports it. */
+void request_detach(struct frl_request *request, struct notice *notice);
+/* After a failure: reports detached requests that may be freed. */
+void requests_report_failed(struct frl_comm *comm);
+
+/* wait.c */
+#define WAIT_FOREVER UINT64_MAX
+/* Waits for a notice at most `timeout_ms`, or without a limit if it is negative. Sets *ret_notice
+ * to the notice or to NULL. Returns 0, or the communicator's error if there will be none. */
+int comm_wait_for_notice(struct frl_comm *comm, int timeout_ms, struct notice **ret_notice);
 
 /* operation.c: checks the arguments of an operation. Fails with -EINVAL or -ENOMEM. */
 int operation_init(struct operation *operation, const struct frl_comm *comm,

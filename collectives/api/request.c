@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests: operations that callers start, test and wait for. */
+/* Requests: operations that callers start, and their end. */
 #include "collectives/api/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/api/driver.h"
 #include "collectives/gpu/bounce.h"
 #include "collectives/gpu/compute.h"
 #include "collectives/gpu/memory_kind.h"
@@ -13,7 +14,6 @@
 #include "collectives/plan/shapes.h"
 #include "collectives/shm/shm.h"
 #include "gpudirect/cuda/cuda.h"
-#include "lib/base/process/backoff.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 
@@ -59,6 +59,10 @@ static void request_release(struct frl_request *request)
 	struct frl_comm *comm = request->comm;
 
 	request_unlink(request);
+	if (request->notice)
+		comm->detached--;
+	free(request->notice);
+	request->notice = NULL;
 	if (comm->error && comm->computes && !request->done)
 		computes_settle(request);
 	if (!deregister(request)) {
@@ -362,11 +366,26 @@ int frl_start_group(struct frl_comm *comm, const struct frl_collective collectiv
 	err = request_start(comm, collectives, n, ret_request);
 	if (!err)
 		comm_flush(comm);
+	if (!err && comm->driver)
+		driver_note_start(comm);
 	comm_leave(comm);
 	return err;
 }
 
 /* ---- completing */
+
+/* Frees a detached request and reports it. */
+static void report(struct frl_request *request, int err)
+{
+	struct frl_comm *comm = request->comm;
+	struct notice *notice = request->notice;
+
+	request->notice = NULL;
+	comm->detached--;
+	notice->err = err;
+	request_release(request);
+	notices_push(comm, notice);
+}
 
 /* Returns whether the registrations have ended, or the deadline for that has passed. */
 static bool may_finish(struct frl_request *request)
@@ -400,6 +419,10 @@ void comm_finish_requests(struct frl_comm *comm)
 		request->done = true;
 		request_append(&comm->done, request);
 		comm_note_operation(comm);
+		if (request->waiter)
+			driver_wake(request->waiter);
+		if (request->notice)
+			report(request, 0);
 	}
 }
 
@@ -420,74 +443,43 @@ int request_conclude(struct frl_request *request, bool *ret_done)
 	return 0;
 }
 
-int frl_request_test(struct frl_request *request, bool *ret_done)
+/* Reports a request that is detached, if it is done or has failed. */
+static void report_if_over(struct frl_request *request)
 {
-	struct frl_comm *comm = request ? request->comm : NULL;
-	int events = 0, err;
-	bool done = false;
+	struct frl_comm *comm = request->comm;
 
-	if (!request || !ret_done)
-		return frl_fail(-EINVAL, "the request or ret_done is NULL");
-	comm_enter(comm);
-	if (!request->done)
-		events = comm_round(comm);
-	err = request_conclude(request, &done);
-	comm_leave(comm);
-	if (err)
-		return err;
-	/* The awaited rank may need this processor. */
-	if (!done && events == 0)
-		backoff_test();
-	*ret_done = done;
-	return 0;
+	if (request->done)
+		report(request, 0);
+	else if (comm->error && computes_are_still(request))
+		report(request, comm->error);
 }
 
-/* The communicator has been entered. */
-static int wait(struct frl_request *request)
+void request_detach(struct frl_request *request, struct notice *notice)
 {
-	struct frl_backoff backoff = { 0 };
-	bool done = false;
-	int err = 0;
+	struct frl_comm *comm = request->comm;
 
-	frl_backoff_reset(&backoff);
-	while (!err && !done) {
-		int events = request->done ? 0 : comm_round(request->comm);
+	comm_enter(comm);
+	request->notice = notice;
+	comm->detached++;
+	report_if_over(request);
+	comm_leave(comm);
+}
 
-		err = request_conclude(request, &done);
-		if (err || done)
-			break;
-		if (events > 0)
-			frl_backoff_reset(&backoff);
-		else
-			frl_backoff_idle(&backoff);
+static void report_all(struct request_list *list)
+{
+	struct frl_request *request, *next;
+
+	for (request = list->first; request; request = next) {
+		next = request->next;
+		if (request->notice)
+			report_if_over(request);
 	}
-	return err;
 }
 
-int frl_request_wait(struct frl_request *request)
+void requests_report_failed(struct frl_comm *comm)
 {
-	struct frl_comm *comm = request ? request->comm : NULL;
-	int err;
-
-	if (!request)
-		return frl_fail(-EINVAL, "the request is NULL");
-	comm_enter(comm);
-	err = wait(request);
-	comm_leave(comm);
-	return err;
-}
-
-int frl_run(struct frl_comm *comm, const struct frl_collective *collective)
-{
-	struct frl_request *request;
-	int err;
-
-	if (!comm || !collective)
-		return frl_fail(-EINVAL, "the communicator or the collective is NULL");
-	comm_enter(comm);
-	err = request_start(comm, collective, 1, &request);
-	if (!err)
-		err = wait(request);
-	comm_leave(comm);
-	return err;
+	if (comm->detached == 0)
+		return;
+	report_all(&comm->active);
+	report_all(&comm->finishing);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "collectives/api/driver.h"
 #include "collectives/api/internal.h"
 #include "collectives/communicator/rail_health.h"
 #include "collectives/communicator/thread.h"
@@ -50,7 +51,7 @@ static bool try_enter(struct frl_comm *comm)
 	return !atomic_exchange_explicit(&comm->sibling.is_used, true, memory_order_acquire);
 }
 
-void comm_enter(struct frl_comm *comm)
+static void wait_for_helper(struct frl_comm *comm)
 {
 	struct frl_backoff backoff = { 0 };
 
@@ -59,9 +60,32 @@ void comm_enter(struct frl_comm *comm)
 		frl_backoff_idle(&backoff);
 }
 
-void comm_leave(struct frl_comm *comm)
+/* Ends what try_enter() began. */
+static void leave(struct frl_comm *comm)
 {
 	atomic_store_explicit(&comm->sibling.is_used, false, memory_order_release);
+}
+
+void comm_enter(struct frl_comm *comm)
+{
+	if (comm->driver)
+		driver_enter(comm);
+	wait_for_helper(comm);
+}
+
+void comm_enter_last(struct frl_comm *comm)
+{
+	driver_enter_last(comm);
+	wait_for_helper(comm);
+}
+
+void comm_leave(struct frl_comm *comm)
+{
+	if (comm->driver)
+		driver_settle(comm);
+	leave(comm);
+	if (comm->driver)
+		driver_leave(comm);
 }
 
 /* ---- the recovery thread */
@@ -91,7 +115,7 @@ static bool recover_once(struct siblings *siblings)
 			has_to = true;
 			step(comm);
 		} else {
-			comm_leave(comm);
+			leave(comm);
 		}
 	}
 	return has_to;
@@ -326,7 +350,7 @@ static int step(struct frl_comm *comm)
 		remove_sibling(comm);
 		return 1;
 	}
-	comm_leave(comm);
+	leave(comm);
 	return events > 0 ? events : 0;
 }
 
@@ -401,7 +425,7 @@ void siblings_leave(struct frl_comm *comm)
 		comm->sibling.is_leaving = true;
 		leaving = ++siblings->leaving;
 		pthread_mutex_unlock(&siblings->mutex);
-		comm_leave(comm);
+		leave(comm);
 		if (leaving > LEAVING_MAX)
 			wait_leaving(siblings, LEAVING_MAX, deadline_ns);
 	} else {

@@ -36,6 +36,8 @@ void siblings_join(struct frl_comm *comm, const struct frl_comm *parent);
 /* Each public call that changes the communicator is between these two. */
 void comm_enter(struct frl_comm *comm);
 void comm_leave(struct frl_comm *comm);
+/* As comm_enter(), for a thread that polls: lets waiting callers enter first (driver.h). */
+void comm_enter_last(struct frl_comm *comm);
 
 /* Makes progress once, and helps a sibling if there are no events. Returns as comm_progress(). */
 int comm_round(struct frl_comm *comm);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "collectives/api/driver.h"
 #include "collectives/shm/shm.h"
 #include "lib/base/error.h"
 
@@ -141,10 +142,25 @@ static int make_child(struct frl_comm *parent, const struct choice choices[], in
 		comm_free(child);
 		return frl_fail(-ENOMEM, "no memory for a communicator of %d ranks", n);
 	}
+	err = parent->driver ? driver_create(child) : 0;
+	if (err) {
+		comm_free(child);
+		return err;
+	}
 	memcpy(child->inbox.id, choices[members[0]].id, COMM_ID_SIZE);
 	mailbox_add(child->mailbox, &child->inbox);
 	*ret_comm = child;
 	return 0;
+}
+
+static bool has_failed(struct frl_comm *comm)
+{
+	bool has_failed;
+
+	comm_enter(comm);
+	has_failed = comm->error;
+	comm_leave(comm);
+	return has_failed;
 }
 
 /* Fails the parent communicator: others may be waiting for this rank. */
@@ -262,7 +278,7 @@ int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **
 		err = n < 0 ? n : make_child(comm, split.choices, split.members, n, &child);
 	}
 	err = agree(comm, split.choices, split.results, color < 0 ? 0 : err);
-	if (!comm->error) {
+	if (!has_failed(comm)) {
 		failed = share_memory(comm, err ? NULL : child, split.members, n);
 		err = err ? err : failed;
 	}

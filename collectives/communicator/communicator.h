@@ -15,15 +15,17 @@
  * each other; api/ joins them.
  *
  * Threads: one thread at a time, which has entered the communicator (api/siblings.h). Other threads
- * may access struct inbox and comm->mailbox at any time.
+ * may access struct inbox, struct notices and comm->mailbox at any time.
  */
 #ifndef FERRULE_COLLECTIVES_COMMUNICATOR_COMMUNICATOR_H
 #define FERRULE_COLLECTIVES_COMMUNICATOR_COMMUNICATOR_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <ferrule/collective.h>
 #include <ferrule/memory.h>
@@ -60,6 +62,16 @@ struct frl_request {
 	/* deadline for its deregistrations, after which it completes without; 0: not set yet */
 	uint64_t busy_by_ns;
 	bool done;
+	struct waiter *waiter; /* the thread that sleeps until it is done, or NULL */
+	struct notice *notice; /* reserved by frl_request_detach(); NULL: not detached */
+};
+
+/* Notices for frl_comm_next_done(): api/notices.h. */
+struct notices {
+	pthread_mutex_t mutex; /* protects all that follows */
+	struct notice *first, **end;
+	_Atomic unsigned count;
+	int fd; /* an eventfd, readable while there are notices; -1: not created yet */
 };
 
 /* One device, and the communicator's resources on it. */
@@ -87,13 +99,16 @@ struct poller {
 
 struct channel;
 struct compute;
+struct driver;
 struct gpu_ops;
+struct notice;
 struct peer;
 struct rail_health;
 struct segment;
 struct shm;
 struct siblings;
 struct staging_ring;
+struct waiter;
 
 /* A communicator's membership among its siblings: api/siblings.h. */
 struct sibling {
@@ -149,6 +164,10 @@ struct frl_comm {
 	int *members;    /* by rank: the rank in the bootstrap; NULL: the same */
 	int *rank_order; /* the ranks, sorted by their rank in the bootstrap */
 	bool is_child;
+	pid_t pid;             /* of the process that created it; a forked child must not use it */
+	struct driver *driver; /* NULL: FRL_PROGRESS_INLINE */
+	struct notices notices;
+	unsigned detached; /* pending requests that were detached */
 	/* the rank that measured with this one and has received all answers */
 	int measured_by;
 	struct sibling sibling; /* of its sibling communicators */

@@ -84,9 +84,14 @@ static void nap(struct frl_backoff *backoff, uint32_t max_us)
 		backoff->sleep_us = max_us;
 }
 
+bool backoff_is_spinning(const struct frl_backoff *backoff)
+{
+	return backoff->rounds < SPIN_ROUNDS && !processor.oversubscribed;
+}
+
 void backoff_idle(struct frl_backoff *backoff, uint32_t max_us)
 {
-	if (backoff->rounds < SPIN_ROUNDS && !processor.oversubscribed) {
+	if (backoff_is_spinning(backoff)) {
 		backoff->rounds++;
 		relax();
 	} else if (backoff->rounds < SPIN_ROUNDS + YIELD_ROUNDS) {

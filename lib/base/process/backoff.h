@@ -23,6 +23,9 @@ enum {
  * each. */
 void backoff_idle(struct frl_backoff *backoff, uint32_t max_us);
 
+/* Returns true if the next frl_backoff_idle() of this thread neither yields nor sleeps. */
+bool backoff_is_spinning(const struct frl_backoff *backoff);
+
 /* Returns true after enough tests and yields that a long sleep is right, provided that a wake-up
  * can end the sleep. */
 bool backoff_is_long(const struct frl_backoff *backoff);

@@ -28,9 +28,15 @@ static inline void guard_fini(struct guard *guard)
 	pthread_mutex_destroy(&guard->mutex);
 }
 
+/* Returns whether a thread is in guard_enter_first(). */
+static inline bool guard_is_wanted(const struct guard *guard)
+{
+	return atomic_load_explicit(&guard->wanted, memory_order_relaxed) > 0;
+}
+
 static inline void guard_enter(struct guard *guard)
 {
-	while (atomic_load_explicit(&guard->wanted, memory_order_relaxed))
+	while (guard_is_wanted(guard))
 		sched_yield();
 	pthread_mutex_lock(&guard->mutex);
 }
@@ -38,8 +44,7 @@ static inline void guard_enter(struct guard *guard)
 /* Returns false instead of waiting. */
 static inline bool guard_try_enter(struct guard *guard)
 {
-	return !atomic_load_explicit(&guard->wanted, memory_order_relaxed) &&
-		pthread_mutex_trylock(&guard->mutex) == 0;
+	return !guard_is_wanted(guard) && pthread_mutex_trylock(&guard->mutex) == 0;
 }
 
 static inline void guard_enter_first(struct guard *guard)

@@ -28,10 +28,15 @@
  * Results are bitwise the same on all ranks that receive them. They are also the same from run to
  * run while the number of ranks, their hosts and the choice of algorithm stay the same.
  *
- * Threads: one thread at a time uses a communicator, but any thread may call frl_comm_abort().
- * Several threads may use different communicators at once. With FRL_PROGRESS_THREAD any thread may
- * use a communicator at any time, except that frl_comm_destroy() and frl_comm_split() need it
- * alone.
+ * Threads: one thread at a time uses a communicator, but any thread may call frl_comm_abort() and
+ * frl_comm_post_done(). Several threads may use different communicators at once. With
+ * FRL_PROGRESS_THREAD any thread may use a communicator at any time, except that frl_comm_destroy()
+ * needs it alone. Only one thread at a time uses a request. Threads that start operations of one
+ * communicator must agree on an order that is the same on all ranks. frl_comm_split() starts
+ * several operations, so no other thread may start any meanwhile.
+ *
+ * After fork() only the parent may use its communicators. In the child frl_comm_destroy() does
+ * nothing, and no other function may be called.
  *
  * Progress: a rank makes progress when it starts, tests or waits for a request, or destroys a
  * communicator. An idle communicator also makes progress for its related communicators: those split
@@ -39,7 +44,7 @@
  * communicators in different orders. A rank that calls none of these functions makes no progress.
  * An operation may then complete only after the other ranks have called the library again; this
  * holds even for an operation that only needs them to receive data of this rank. With
- * FRL_PROGRESS_THREAD a thread of the library makes progress as well.
+ * FRL_PROGRESS_THREAD a thread of the library makes progress while a request is pending.
  *
  * Sources: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations", 2009 (ring); Thakur, Rabenseifner and Gropp, "Optimization of collective
@@ -122,10 +127,11 @@ struct frl_comm_config {
 	 */
 	const char *algos;
 	/*
-	 * FRL_PROGRESS_INLINE, the default: progress in calls only, without locks.
-	 * FRL_PROGRESS_THREAD: a thread of the library drives pending requests while no thread waits
-	 * for one, and sleeps while none is pending. Any thread may start, test and wait.
-	 * Communicators that are split from this one inherit the value.
+	 * FRL_PROGRESS_INLINE (the default) or FRL_PROGRESS_AUTO: only calls make progress. No
+	 * lock is taken.
+	 * FRL_PROGRESS_THREAD: any thread may call. A thread of the library makes progress while a
+	 * request is pending and no caller waits for one; otherwise it sleeps.
+	 * Ranks may differ. Communicators that are split from this one inherit the value.
 	 */
 	enum frl_progress progress;
 };
@@ -143,8 +149,8 @@ FRL_API void frl_comm_config_init(struct frl_comm_config *config);
  * two or three ranks measure message costs here, unless FRL_TUNER_COSTS or a file gives them: see
  * "What messages cost" in the design's page on the choice of algorithm.
  *
- * Returns -EINVAL, -ECONNRESET, -ETIMEDOUT, -EPROTO (other settings, or another version of Ferrule)
- * or -ENOMEM; frl_last_error() names the rank.
+ * Returns -EINVAL, -ECONNRESET, -ETIMEDOUT, -EPROTO (other settings, or another version of
+ * Ferrule), -ENOMEM or -EAGAIN (no thread); frl_last_error() names the rank.
  */
 FRL_API int frl_comm_create_with(struct frl_bootstrap *bootstrap,
 	const struct frl_comm_config *config, struct frl_comm **ret_comm);
@@ -160,8 +166,9 @@ FRL_API int frl_comm_create(
  *
  * All ranks of `comm` call this, in the order of their operations, and the call waits for them. The
  * new communicator has its own connections, and is independent of `comm`, except that `comm` must
- * be destroyed later. If one rank cannot create it (-ENOMEM), all ranks of that color fail, and
- * `comm` stays usable. Other errors are errors of `comm`. *ret_comm is NULL after every error.
+ * be destroyed later. If one rank cannot create it (-ENOMEM, -EAGAIN), all ranks of that color
+ * fail, and `comm` stays usable. Other errors are errors of `comm`. *ret_comm is NULL after every
+ * error.
  */
 FRL_API int frl_comm_split(struct frl_comm *comm, int color, int key, struct frl_comm **ret_comm);
 
@@ -182,7 +189,8 @@ FRL_API void frl_comm_destroy(struct frl_comm *comm);
  * Fails all operations with -ECANCELED and `reason` (a sentence; may be NULL): at once on this
  * rank, soon on all others. The other ranks are notified even if this process exits at once. Never
  * blocks; any thread may call it. Afterwards the communicator can only be destroyed;
- * frl_comm_destroy() does not wait then.
+ * frl_comm_destroy() does not wait then. Threads that wait in frl_request_wait() or
+ * frl_comm_next_done() return.
  */
 FRL_API void frl_comm_abort(struct frl_comm *comm, const char *reason);
 
@@ -273,8 +281,8 @@ FRL_API int frl_request_test(struct frl_request *request, bool *ret_done);
 FRL_API int frl_request_wait(struct frl_request *request);
 
 /*
- * As frl_request_wait(), for at most `timeout_ms` (0: makes progress once; negative: no limit).
- * Sets *ret_done to false if the request is still pending then: it stays usable.
+ * Waits as frl_request_wait(), for at most `timeout_ms` (0: as frl_request_test(); negative: no
+ * limit). Sets *ret_done to false if the request is still pending then; it stays usable.
  */
 FRL_API int frl_request_wait_for(struct frl_request *request, int timeout_ms, bool *ret_done);
 
@@ -284,36 +292,41 @@ FRL_API int frl_run(struct frl_comm *comm, const struct frl_collective *collecti
 /* ---- a queue of completed requests */
 
 /*
- * Hands a request over to the communicator, which reports it by `id` to frl_comm_next_done() when
- * it has completed or failed. The caller must not use `request` any more. Requests are reported in
- * the order in which they complete. Returns -EINVAL.
+ * Leaves a request to the communicator. When it has completed or failed, frl_comm_next_done()
+ * reports `id`. The caller must not use `request` any more. Requests are reported in the order in
+ * which they complete. Returns -EINVAL or -ENOMEM; the request is then unchanged.
  */
 FRL_API int frl_request_detach(struct frl_request *request, uint64_t id);
 
 /*
- * Takes one report. Waits for it at most `timeout_ms` (0: makes progress once; negative: no limit),
- * and makes progress meanwhile, as frl_request_wait() does. With FRL_PROGRESS_THREAD it also waits
- * for requests that other threads will detach.
+ * Takes one report from the queue. Waits for it, and makes progress meanwhile, for at most
+ * `timeout_ms` (0: makes progress once; negative: no limit). Several threads may wait; each report
+ * goes to one of them.
  *
- * Returns 1 and sets *ret_id, and *ret_err to 0 or to the failure of that request, which
- * frl_last_error() explains. Returns 0 after the time, and with FRL_PROGRESS_INLINE as soon as
- * nothing can be reported any more. Returns -EINVAL.
+ * Returns 1 and sets *ret_id. Sets *ret_err to 0 or to the failure of that request, which
+ * frl_last_error() explains. The buffers of a reported request belong to the caller again.
+ *
+ * Returns 0 after the time. With FRL_PROGRESS_INLINE it also returns 0 as soon as the queue is
+ * empty and no detached request is pending; with FRL_PROGRESS_THREAD it waits for requests that
+ * other threads detach.
+ *
+ * Returns the error of a failed communicator when all its requests have been reported; a failure is
+ * noticed while a request is pending, and when one is started. Returns -EINVAL.
  */
 FRL_API int frl_comm_next_done(
 	struct frl_comm *comm, int timeout_ms, uint64_t *ret_id, int *ret_err);
 
 /*
- * Reports `id` to frl_comm_next_done(), with *ret_err 0, after what has been reported before: to
- * wake a thread that waits there. Any thread, also with FRL_PROGRESS_INLINE. Returns -EINVAL or
- * -ENOMEM.
+ * Appends a report of `id`, with *ret_err 0, to the queue: to wake a thread that waits in
+ * frl_comm_next_done(). Any thread, also with FRL_PROGRESS_INLINE. Returns -EINVAL or -ENOMEM.
  */
 FRL_API int frl_comm_post_done(struct frl_comm *comm, uint64_t id);
 
 /*
- * Returns a descriptor that is readable while frl_comm_next_done() has something to report: for
- * poll(), epoll and event loops. Needs FRL_PROGRESS_THREAD, since nothing makes progress while the
- * application sleeps otherwise. The communicator owns it: neither read nor close it. Each call
- * returns the same one. Returns -EINVAL or -EMFILE.
+ * Returns a descriptor that is readable while the queue is not empty, for poll() and epoll. The
+ * communicator owns it: neither read nor close it. Each call returns the same one. Needs
+ * FRL_PROGRESS_THREAD, since otherwise nothing makes progress while the application sleeps. Returns
+ * -EINVAL or -EMFILE.
  */
 FRL_API int frl_comm_fd(struct frl_comm *comm);
 

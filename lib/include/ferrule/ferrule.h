@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Includes all public headers, and tells the version. */
+/* Includes all public headers. */
 #ifndef FERRULE_FERRULE_H
 #define FERRULE_FERRULE_H
 
@@ -17,22 +17,7 @@
 #include <ferrule/queue.h>
 #include <ferrule/reduce.h>
 #include <ferrule/stats.h>
+#include <ferrule/version.h>
 #include <ferrule/work.h>
 
-/* The version of these headers. */
-#define FRL_VERSION_MAJOR 0
-#define FRL_VERSION_MINOR 1
-#define FRL_VERSION_PATCH 0
-#define FRL_VERSION (FRL_VERSION_MAJOR * 10000 + FRL_VERSION_MINOR * 100 + FRL_VERSION_PATCH)
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* Returns the FRL_VERSION of the library that the program runs with. Any thread. */
-FRL_API int frl_version(void);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -491,6 +491,19 @@ START_TEST(query_queue_pair)
 }
 END_TEST
 
+/* The headers have the version of meson.build, and so does the library. */
+START_TEST(version)
+{
+	char text[32];
+
+	ck_assert_int_eq(frl_version(), FRL_VERSION);
+	snprintf(text, sizeof(text), "%d.%d.%d", FRL_VERSION_MAJOR, FRL_VERSION_MINOR,
+		FRL_VERSION_PATCH);
+	ck_assert_str_eq(text, FERRULE_VERSION);
+	ck_assert_int_eq(FRL_VERSION / 10000, FRL_VERSION_MAJOR);
+}
+END_TEST
+
 TEST_MAIN(api_verbs)
 {
 	return run_rows(all_tests(NULL, close_ends));

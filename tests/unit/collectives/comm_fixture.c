@@ -262,6 +262,7 @@ static void rank_run(struct rank *rank)
 	config.n_devices = rails_of(rank->job);
 	config.timeout_ms = rank->job->timeout_ms;
 	config.algos = rank->job->algos;
+	config.progress = rank->job->comm_progress;
 	rank->created = frl_comm_create_with(&rank->bootstrap, &config, &rank->comm);
 	if (rank->created == 0)
 		rank->job->main(rank);

@@ -66,11 +66,12 @@ struct job_mail {
 struct job {
 	int ranks;
 	void (*main)(struct rank *rank);
-	void *arg;                  /* the test's */
-	const char *algos;          /* of the communicators; NULL: as set */
-	int timeout_ms;             /* of the communicators */
-	enum frl_progress progress; /* of the devices; 0: as set */
-	int rails;                  /* devices of each rank; 0: one */
+	void *arg;                       /* the test's */
+	const char *algos;               /* of the communicators; NULL: as set */
+	int timeout_ms;                  /* of the communicators */
+	enum frl_progress progress;      /* of the devices; 0: as set */
+	int rails;                       /* devices of each rank; 0: one */
+	enum frl_progress comm_progress; /* of the communicators; a thread: for job_run() alone */
 	/* The devices, as in frl_device_config.port; NULL: of the local fabric. */
 	const char *(*port)(int rank, int rail);
 	unsigned poor;       /* ranks, a bit each, whose devices do not reduce on receive */

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "collectives/api/driver.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "collectives/api/internal.h"
+#include "collectives/api/notices.h"
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "lib/base/process/backoff.h"
+#include "lib/base/process/guard.h"
+#include "lib/base/process/thread.h"
+
+enum {
+	NS_PER_S = 1000000000,
+	/*
+	 * A thread that has started a request often waits for it at once. A wake-up of the driver's
+	 * thread would then cost much and help nobody. The thread therefore naps for a while after
+	 * each use, and finds new requests by itself.
+	 */
+	NAP_NS = 100000,
+	NAPS = 100,
+	STARTS = 16, /* between two rounds of threads that only start requests */
+};
+
+enum rest { AWAKE, NAPPING, SLEEPING };
+
+struct driver {
+	struct guard guard;
+	struct waiter
+		*leader; /* the caller that makes progress, or NULL; set with the guard held */
+	unsigned starts; /* set with the guard held */
+	atomic_bool is_needed; /* the thread must make progress; set with the guard held */
+	atomic_bool is_stopping;
+	_Atomic enum rest rest; /* of the thread; set with the mutex held */
+	pthread_mutex_t mutex;  /* protects all that follows; taken last */
+	struct list waiters;    /* threads that sleep: struct waiter.node */
+	pthread_cond_t changed; /* for the thread */
+	bool is_woken;          /* the thread */
+	pthread_t thread;
+};
+
+/* Waits on a condition until a time of clock_now_ns(), or without a limit. */
+static bool wait_until(pthread_cond_t *changed, pthread_mutex_t *mutex, uint64_t end_ns)
+{
+	const struct timespec end = { .tv_sec = (time_t)(end_ns / NS_PER_S),
+		.tv_nsec = (long)(end_ns % NS_PER_S) };
+
+	if (end_ns == WAIT_FOREVER)
+		return pthread_cond_wait(changed, mutex) == 0;
+	return pthread_cond_timedwait(changed, mutex, &end) == 0;
+}
+
+static void init_condition(pthread_cond_t *changed)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(changed, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+/* ---- waking */
+
+/* The mutex is held. */
+static void wake(struct waiter *waiter)
+{
+	waiter->is_woken = true;
+	pthread_cond_signal(&waiter->changed);
+}
+
+void driver_wake(struct waiter *waiter)
+{
+	struct driver *driver = waiter->comm->driver;
+
+	pthread_mutex_lock(&driver->mutex);
+	wake(waiter);
+	pthread_mutex_unlock(&driver->mutex);
+}
+
+void driver_wake_for_notice(struct frl_comm *comm)
+{
+	struct driver *driver = comm->driver;
+	bool is_found = false;
+
+	if (!driver)
+		return;
+	pthread_mutex_lock(&driver->mutex);
+	LIST_EACH(struct waiter, waiter, &driver->waiters, node) {
+		if (!is_found && !waiter->request && !waiter->is_woken) {
+			is_found = true;
+			wake(waiter);
+		}
+	}
+	pthread_mutex_unlock(&driver->mutex);
+}
+
+void driver_wake_all(struct frl_comm *comm)
+{
+	struct driver *driver = comm->driver;
+
+	if (!driver)
+		return;
+	pthread_mutex_lock(&driver->mutex);
+	LIST_EACH(struct waiter, waiter, &driver->waiters, node)
+		wake(waiter);
+	pthread_mutex_unlock(&driver->mutex);
+}
+
+static void wake_thread(struct driver *driver)
+{
+	pthread_mutex_lock(&driver->mutex);
+	if (!driver->is_woken) {
+		driver->is_woken = true;
+		pthread_cond_signal(&driver->changed);
+	}
+	pthread_mutex_unlock(&driver->mutex);
+}
+
+/* ---- the leader */
+
+/* Returns whether requests need progress. After a failure, detached ones are still reported. */
+static bool has_work(const struct frl_comm *comm)
+{
+	if (comm->error)
+		return comm->detached > 0;
+	return comm->active.first || comm->finishing.first;
+}
+
+static bool may_lead(const struct waiter *waiter)
+{
+	return waiter->request || waiter->comm->detached > 0;
+}
+
+/* Returns whether a waiter will lead, after waking one if none is awake. */
+static bool wake_leader(struct driver *driver)
+{
+	struct waiter *next = NULL;
+
+	if (list_empty(&driver->waiters))
+		return false;
+	pthread_mutex_lock(&driver->mutex);
+	LIST_EACH(struct waiter, waiter, &driver->waiters, node) {
+		if (!next && may_lead(waiter))
+			next = waiter;
+		if (waiter->is_woken)
+			next = waiter;
+	}
+	if (next && !next->is_woken)
+		wake(next);
+	pthread_mutex_unlock(&driver->mutex);
+	return next;
+}
+
+void driver_settle(struct frl_comm *comm)
+{
+	struct driver *driver = comm->driver;
+	enum rest rest;
+	bool is_needed;
+
+	if (comm->error && comm->detached > 0)
+		requests_report_failed(comm);
+	is_needed = !driver->leader && has_work(comm) && !wake_leader(driver);
+	/* In this order: the thread stores `rest`, then loads `is_needed`. */
+	if (is_needed != atomic_load_explicit(&driver->is_needed, memory_order_relaxed))
+		atomic_store(&driver->is_needed, is_needed);
+	if (!is_needed)
+		return;
+	rest = atomic_load(&driver->rest);
+	/* No thread is about to wait for a detached request. */
+	if (rest == SLEEPING || (rest == NAPPING && comm->detached > 0))
+		wake_thread(driver);
+}
+
+bool driver_lead(struct waiter *waiter)
+{
+	struct driver *driver = waiter->comm->driver;
+
+	if (!driver)
+		return true;
+	if ((driver->leader && driver->leader != waiter) || !may_lead(waiter))
+		return false;
+	driver->leader = waiter;
+	return true;
+}
+
+void driver_follow(struct waiter *waiter)
+{
+	struct driver *driver = waiter->comm->driver;
+
+	if (driver && driver->leader == waiter)
+		driver->leader = NULL;
+}
+
+void driver_note_start(struct frl_comm *comm)
+{
+	if (++comm->driver->starts % STARTS == 0)
+		comm_round(comm);
+}
+
+void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events)
+{
+	bool spins = events > 0 || backoff_is_spinning(backoff);
+
+	if (events > 0)
+		frl_backoff_reset(backoff);
+	if (!comm->driver || (spins && !guard_is_wanted(&comm->driver->guard))) {
+		if (events <= 0)
+			frl_backoff_idle(backoff);
+		return;
+	}
+	comm_leave(comm);
+	if (events <= 0)
+		frl_backoff_idle(backoff);
+	comm_enter_last(comm);
+}
+
+/* ---- sleeping waiters */
+
+/* Returns whether there may be news that are not protected by the flag. */
+static bool has_news(const struct waiter *waiter)
+{
+	return inbox_is_waiting(&waiter->comm->inbox) ||
+		(!waiter->request && notices_are_waiting(waiter->comm));
+}
+
+void driver_sleep(struct waiter *waiter, uint64_t end_ns)
+{
+	struct frl_comm *comm = waiter->comm;
+	struct driver *driver = comm->driver;
+
+	driver_follow(waiter);
+	init_condition(&waiter->changed);
+	waiter->is_woken = false;
+	if (waiter->request)
+		waiter->request->waiter = waiter;
+	pthread_mutex_lock(&driver->mutex);
+	list_add_tail(&driver->waiters, &waiter->node);
+	pthread_mutex_unlock(&driver->mutex);
+	comm_leave(comm);
+
+	pthread_mutex_lock(&driver->mutex);
+	if (!has_news(waiter)) {
+		while (!waiter->is_woken && wait_until(&waiter->changed, &driver->mutex, end_ns))
+			;
+	}
+	pthread_mutex_unlock(&driver->mutex);
+
+	comm_enter(comm);
+	pthread_mutex_lock(&driver->mutex);
+	list_remove(&waiter->node);
+	pthread_mutex_unlock(&driver->mutex);
+	if (waiter->request)
+		waiter->request->waiter = NULL;
+	pthread_cond_destroy(&waiter->changed);
+	if (!comm->error && inbox_is_waiting(&comm->inbox))
+		comm_take_mail(comm);
+}
+
+/* ---- the thread */
+
+/* Makes progress until no request is pending, or a caller leads. */
+static void drive(struct frl_comm *comm)
+{
+	struct driver *driver = comm->driver;
+	struct frl_backoff backoff;
+
+	frl_backoff_reset(&backoff);
+	comm_enter_last(comm);
+	while (has_work(comm) && !driver->leader && !atomic_load(&driver->is_stopping)) {
+		int events = comm_round(comm);
+
+		if (comm->error)
+			requests_report_failed(comm);
+		comm_pause(comm, &backoff, events);
+	}
+	comm_leave(comm);
+}
+
+/* Naps, or sleeps until woken. */
+static void take_rest(struct driver *driver, enum rest rest)
+{
+	uint64_t end_ns = rest == NAPPING ? clock_now_ns() + NAP_NS : WAIT_FOREVER;
+	bool is_in_time = true;
+
+	pthread_mutex_lock(&driver->mutex);
+	atomic_store(&driver->rest, rest);
+	while (is_in_time && !driver->is_woken && !atomic_load(&driver->is_needed))
+		is_in_time = wait_until(&driver->changed, &driver->mutex, end_ns);
+	driver->is_woken = false;
+	atomic_store(&driver->rest, AWAKE);
+	pthread_mutex_unlock(&driver->mutex);
+}
+
+static void *run(void *arg)
+{
+	struct frl_comm *comm = arg;
+	struct driver *driver = comm->driver;
+	unsigned naps = NAPS;
+
+	while (!atomic_load(&driver->is_stopping)) {
+		if (atomic_load(&driver->is_needed)) {
+			naps = 0;
+			drive(comm);
+		} else if (naps < NAPS) {
+			naps++;
+			take_rest(driver, NAPPING);
+		} else {
+			take_rest(driver, SLEEPING);
+		}
+	}
+	return NULL;
+}
+
+int driver_create(struct frl_comm *comm)
+{
+	struct driver *driver = calloc(1, sizeof(*driver));
+	int err;
+
+	if (!driver)
+		return frl_fail(-ENOMEM, "no memory for a communicator");
+	guard_init(&driver->guard);
+	pthread_mutex_init(&driver->mutex, NULL);
+	init_condition(&driver->changed);
+	list_init(&driver->waiters);
+	comm->driver = driver;
+	err = thread_start(run, comm, 0, &driver->thread);
+	if (err) {
+		comm->driver = NULL;
+		free(driver);
+		return frl_fail(
+			err, "cannot start a thread for a communicator: %s", frl_strerror(err));
+	}
+	return 0;
+}
+
+void driver_free(struct frl_comm *comm)
+{
+	struct driver *driver = comm->driver;
+
+	if (!driver)
+		return;
+	atomic_store(&driver->is_stopping, true);
+	wake_thread(driver);
+	pthread_join(driver->thread, NULL);
+	comm->driver = NULL;
+	pthread_cond_destroy(&driver->changed);
+	pthread_mutex_destroy(&driver->mutex);
+	guard_fini(&driver->guard);
+	free(driver);
+}
+
+void driver_enter(struct frl_comm *comm)
+{
+	guard_enter_first(&comm->driver->guard);
+}
+
+void driver_enter_last(struct frl_comm *comm)
+{
+	guard_enter(&comm->driver->guard);
+}
+
+void driver_leave(struct frl_comm *comm)
+{
+	guard_leave(&comm->driver->guard);
+}
