@@ -23,7 +23,6 @@ enum {
 	 */
 	NAP_NS = 100000,
 	NAPS = 100,
-	STARTS = 16, /* between two rounds of threads that only start requests */
 };
 
 enum rest { AWAKE, NAPPING, SLEEPING };
@@ -32,7 +31,6 @@ struct driver {
 	struct guard guard;
 	struct waiter
 		*leader; /* the caller that makes progress, or NULL; set with the guard held */
-	unsigned starts; /* set with the guard held */
 	atomic_bool is_needed; /* the thread must make progress; set with the guard held */
 	atomic_bool is_stopping;
 	_Atomic enum rest rest; /* of the thread; set with the mutex held */
@@ -196,12 +194,6 @@ void driver_follow(struct waiter *waiter)
 		driver->leader = NULL;
 }
 
-void driver_note_start(struct frl_comm *comm)
-{
-	if (++comm->driver->starts % STARTS == 0)
-		comm_round(comm);
-}
-
 void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events)
 {
 	bool spins = events > 0 || backoff_is_spinning(backoff);
@@ -221,10 +213,11 @@ void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events)
 
 /* ---- sleeping waiters */
 
-/* Returns whether there may be news that are not protected by the flag. */
-static bool has_news(const struct waiter *waiter)
+/* Returns whether there may be news that are not protected by the flag. A failed communicator takes
+ * no mail. */
+static bool has_news(const struct waiter *waiter, bool has_failed)
 {
-	return inbox_is_waiting(&waiter->comm->inbox) ||
+	return (!has_failed && inbox_is_waiting(&waiter->comm->inbox)) ||
 		(!waiter->request && notices_are_waiting(waiter->comm));
 }
 
@@ -232,6 +225,7 @@ void driver_sleep(struct waiter *waiter, uint64_t end_ns)
 {
 	struct frl_comm *comm = waiter->comm;
 	struct driver *driver = comm->driver;
+	bool has_failed = comm->error;
 
 	driver_follow(waiter);
 	init_condition(&waiter->changed);
@@ -244,7 +238,7 @@ void driver_sleep(struct waiter *waiter, uint64_t end_ns)
 	comm_leave(comm);
 
 	pthread_mutex_lock(&driver->mutex);
-	if (!has_news(waiter)) {
+	if (!has_news(waiter, has_failed)) {
 		while (!waiter->is_woken && wait_until(&waiter->changed, &driver->mutex, end_ns))
 			;
 	}

@@ -56,9 +56,6 @@ void driver_leave(struct frl_comm *comm);
 /* Ensures that pending requests have a leader. The flag is held. */
 void driver_settle(struct frl_comm *comm);
 
-/* Makes progress for the leader at times, which starting threads could keep from the guard. */
-void driver_note_start(struct frl_comm *comm);
-
 /* Returns whether the waiter may make progress, as the leader: no other caller does. */
 bool driver_lead(struct waiter *waiter);
 /* Ends that. */

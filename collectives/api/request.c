@@ -53,6 +53,13 @@ static void release_run(struct run *run)
 		run_put(run);
 }
 
+static void drop_notice(struct frl_request *request)
+{
+	free(request->notice);
+	request->notice = NULL;
+	request->comm->detached--;
+}
+
 /* Frees the request now, or when its registrations can end. */
 static void request_release(struct frl_request *request)
 {
@@ -60,9 +67,7 @@ static void request_release(struct frl_request *request)
 
 	request_unlink(request);
 	if (request->notice)
-		comm->detached--;
-	free(request->notice);
-	request->notice = NULL;
+		drop_notice(request);
 	if (comm->error && comm->computes && !request->done)
 		computes_settle(request);
 	if (!deregister(request)) {
@@ -366,8 +371,6 @@ int frl_start_group(struct frl_comm *comm, const struct frl_collective collectiv
 	err = request_start(comm, collectives, n, ret_request);
 	if (!err)
 		comm_flush(comm);
-	if (!err && comm->driver)
-		driver_note_start(comm);
 	comm_leave(comm);
 	return err;
 }

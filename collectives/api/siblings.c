@@ -81,11 +81,13 @@ void comm_enter_last(struct frl_comm *comm)
 
 void comm_leave(struct frl_comm *comm)
 {
-	if (comm->driver)
-		driver_settle(comm);
+	if (!comm->driver) {
+		leave(comm);
+		return;
+	}
+	driver_settle(comm);
 	leave(comm);
-	if (comm->driver)
-		driver_leave(comm);
+	driver_leave(comm);
 }
 
 /* ---- the recovery thread */

@@ -92,8 +92,10 @@ int frl_request_test(struct frl_request *request, bool *ret_done)
 /* The communicator has been entered. Sets *ret_done to false if the time has passed. */
 static int wait_for_request(struct frl_request *request, uint64_t end_ns, bool *ret_done)
 {
-	struct waiter waiter = { .comm = request->comm, .request = request };
+	struct waiter waiter;
 
+	waiter.comm = request->comm;
+	waiter.request = request;
 	wait(&waiter, end_ns);
 	return request_conclude(request, ret_done);
 }
