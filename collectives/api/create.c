@@ -176,6 +176,9 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 		return give_up(bootstrap, err);
 	comm->bootstrap = bootstrap;
 	err = mailbox_create(bootstrap, &comm->mailbox);
+	/* Before the others rely on this rank. */
+	if (!err && config->progress == FRL_PROGRESS_THREAD)
+		err = driver_create(comm);
 	if (!err)
 		err = comm_agree(comm);
 	if (!err)
@@ -189,8 +192,6 @@ int frl_comm_create_with(struct frl_bootstrap *bootstrap, const struct frl_comm_
 	}
 	mailbox_add(comm->mailbox, &comm->inbox);
 	err = comm_measure(comm);
-	if (!err && config->progress == FRL_PROGRESS_THREAD)
-		err = driver_create(comm);
 	if (err) {
 		err = give_up(bootstrap, err);
 		frl_comm_destroy(comm);
@@ -251,9 +252,13 @@ void frl_comm_destroy(struct frl_comm *comm)
 	/* A forked child has neither the driver's thread nor the links of its parent's devices. */
 	if (!comm || comm->pid != getpid())
 		return;
-	driver_free(comm);
-	notices_close(comm);
+	driver_stop(comm);
 	comm_enter(comm);
+	/* Siblings do not help any more, and nobody else may be in a call. */
+	notices_close(comm);
+	if (comm->driver)
+		driver_leave(comm);
+	driver_free(comm);
 	if (!comm->error && inbox_is_waiting(&comm->inbox))
 		comm_take_mail(comm);
 	if (comm->active.first && !comm->error)

@@ -162,6 +162,9 @@ void driver_settle(struct frl_comm *comm)
 
 	if (comm->error && comm->detached > 0)
 		requests_report_failed(comm);
+	/* After a failure the leader may leave while a GPU is still busy for the others. */
+	if (comm->error && !driver->leader && !list_empty(&driver->waiters))
+		driver_wake_all(comm);
 	is_needed = !driver->leader && has_work(comm) && !wake_leader(driver);
 	/* In this order: the thread stores `rest`, then loads `is_needed`. */
 	if (is_needed != atomic_load_explicit(&driver->is_needed, memory_order_relaxed))
@@ -194,21 +197,20 @@ void driver_follow(struct waiter *waiter)
 		driver->leader = NULL;
 }
 
-void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events)
+void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events, uint32_t max_us)
 {
-	bool spins = events > 0 || backoff_is_spinning(backoff);
+	bool stays = !comm->driver ||
+		((events > 0 || backoff_is_spinning(backoff)) &&
+			!guard_is_wanted(&comm->driver->guard));
 
+	if (!stays)
+		comm_leave(comm);
 	if (events > 0)
 		frl_backoff_reset(backoff);
-	if (!comm->driver || (spins && !guard_is_wanted(&comm->driver->guard))) {
-		if (events <= 0)
-			frl_backoff_idle(backoff);
-		return;
-	}
-	comm_leave(comm);
-	if (events <= 0)
-		frl_backoff_idle(backoff);
-	comm_enter_last(comm);
+	else
+		backoff_idle(backoff, max_us);
+	if (!stays)
+		comm_enter_last(comm);
 }
 
 /* ---- sleeping waiters */
@@ -270,7 +272,7 @@ static void drive(struct frl_comm *comm)
 
 		if (comm->error)
 			requests_report_failed(comm);
-		comm_pause(comm, &backoff, events);
+		comm_pause(comm, &backoff, events, BACKOFF_IDLE_US);
 	}
 	comm_leave(comm);
 }
@@ -332,15 +334,23 @@ int driver_create(struct frl_comm *comm)
 	return 0;
 }
 
+void driver_stop(struct frl_comm *comm)
+{
+	struct driver *driver = comm->driver;
+
+	if (!driver || atomic_exchange(&driver->is_stopping, true))
+		return;
+	wake_thread(driver);
+	pthread_join(driver->thread, NULL);
+}
+
 void driver_free(struct frl_comm *comm)
 {
 	struct driver *driver = comm->driver;
 
 	if (!driver)
 		return;
-	atomic_store(&driver->is_stopping, true);
-	wake_thread(driver);
-	pthread_join(driver->thread, NULL);
+	driver_stop(comm);
 	comm->driver = NULL;
 	pthread_cond_destroy(&driver->changed);
 	pthread_mutex_destroy(&driver->mutex);

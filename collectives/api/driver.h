@@ -46,6 +46,9 @@ struct waiter {
  * -EAGAIN. */
 int driver_create(struct frl_comm *comm);
 /* Ends the thread. No other thread is in a call. Nothing happens without a driver. */
+void driver_stop(struct frl_comm *comm);
+/* Ends the thread, and the driver. The guard is free, and no thread helps: the flag is held, or no
+ * sibling knows the communicator. */
 void driver_free(struct frl_comm *comm);
 
 /* For comm_enter() and comm_leave(). */
@@ -65,9 +68,9 @@ void driver_follow(struct waiter *waiter);
  * again. */
 void driver_sleep(struct waiter *waiter, uint64_t end_ns);
 
-/* Waits between two rounds of progress, of which the last had `events`. The communicator may be
- * left meanwhile. */
-void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events);
+/* Waits between two rounds of progress, of which the last had `events`, as backoff_idle() does. The
+ * communicator may be left meanwhile. */
+void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events, uint32_t max_us);
 
 /* Wakes a waiter. */
 void driver_wake(struct waiter *waiter);

@@ -24,9 +24,11 @@ void notices_close(struct frl_comm *comm)
 {
 	struct notices *notices = &comm->notices;
 
+	pthread_mutex_lock(&notices->mutex);
 	if (notices->fd >= 0)
 		close(notices->fd);
 	notices->fd = -1;
+	pthread_mutex_unlock(&notices->mutex);
 }
 
 void notices_free(struct frl_comm *comm)

@@ -51,13 +51,16 @@ static void wait(struct waiter *waiter, uint64_t end_ns)
 	struct frl_backoff backoff;
 
 	frl_backoff_reset(&backoff);
+	/* Also if another thread leads: callers that only look must not keep it from the guard. */
+	if (end_ns == 0)
+		comm_round(comm);
 	while (!is_over(waiter)) {
-		if (driver_lead(waiter)) {
+		if (end_ns && driver_lead(waiter)) {
 			int events = comm_round(comm);
 
 			if (is_over(waiter) || has_passed(end_ns))
 				break;
-			comm_pause(comm, &backoff, events);
+			comm_pause(comm, &backoff, events, BACKOFF_US);
 		} else {
 			if (has_passed(end_ns))
 				break;
@@ -153,6 +156,9 @@ int comm_wait_for_notice(struct frl_comm *comm, int timeout_ms, struct notice **
 	if (!waiter.notice && comm->error && comm->detached == 0)
 		err = comm_error(comm);
 	comm_leave(comm);
+	/* The awaited rank may need this processor. */
+	if (timeout_ms == 0 && !waiter.notice && !err)
+		backoff_test();
 	*ret_notice = waiter.notice;
 	return err;
 }

@@ -326,7 +326,7 @@ FRL_API int frl_comm_post_done(struct frl_comm *comm, uint64_t id);
  * Returns a descriptor that is readable while the queue is not empty, for poll() and epoll. The
  * communicator owns it: neither read nor close it. Each call returns the same one. Needs
  * FRL_PROGRESS_THREAD, since otherwise nothing makes progress while the application sleeps. Returns
- * -EINVAL or -EMFILE.
+ * -EINVAL, -EMFILE or another error of eventfd(2).
  */
 FRL_API int frl_comm_fd(struct frl_comm *comm);
 

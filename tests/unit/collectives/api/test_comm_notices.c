@@ -89,7 +89,7 @@ static void send_to(struct rank *rank, int peer, size_t count)
 static bool takes(struct rank *rank, uint64_t id, int err)
 {
 	uint64_t got = ~id;
-	int got_err = 1, rc = frl_comm_next_done(rank->comm, HANG_MS, &got, &got_err);
+	int got_err = 1, rc = frl_comm_next_done(rank->comm, -1, &got, &got_err);
 
 	if (rc != 1 || got != id || got_err != err)
 		return complain(rank, "%d, id %d, error %d (%s), not id %d, error %d", rc, (int)got,
@@ -121,7 +121,7 @@ static void detach_many(struct rank *rank)
 	}
 	for (int i = 0; i < MANY; i++) {
 		uint64_t id = MANY;
-		int err = 1, rc = frl_comm_next_done(rank->comm, HANG_MS, &id, &err);
+		int err = 1, rc = frl_comm_next_done(rank->comm, -1, &id, &err);
 
 		if (!expect(rank, rc == 1 && err == 0 && id < MANY && !is_seen[id]))
 			return;
@@ -134,6 +134,24 @@ static void detach_many(struct rank *rank)
 }
 
 MODES_TEST(each_request_is_reported_once, 3, detach_many);
+
+/* A call that only looks makes progress, although nothing is detached. */
+static void look(struct rank *rank)
+{
+	int32_t(*mine)[LONG] = numbers[rank->number];
+	bool looks = rank->number == 0 && !has_thread(rank);
+	struct frl_backoff backoff = { 0 };
+	struct frl_request *request;
+
+	if (!expect(rank,
+		    frl_allreduce_start(
+			    rank->comm, mine[0], mine[1], LONG, FRL_INT32, FRL_SUM, &request) == 0))
+		return;
+	while (looks && !request->done && takes_nothing(rank, 0, 0))
+		frl_backoff_idle(&backoff);
+	expect(rank, frl_request_wait(request) == 0);
+}
+MODES_TEST(looks_make_progress, 2, look);
 
 /* With one rank an operation completes when it starts. */
 static void detach_late(struct rank *rank)
@@ -253,7 +271,7 @@ static void *read_flood(void *arg)
 	uint64_t id;
 	int err;
 
-	while (frl_comm_next_done(flood->rank->comm, HANG_MS, &id, &err) == 1 && id < FLOOD) {
+	while (frl_comm_next_done(flood->rank->comm, -1, &id, &err) == 1 && id < FLOOD) {
 		if (err == 0)
 			atomic_fetch_add(&flood->taken[id], 1);
 		atomic_fetch_sub(&flood->rest, 1);
@@ -368,7 +386,7 @@ static void takes_failures(struct rank *rank, int n, int err, const char *words)
 
 	for (int i = 0; i < n; i++) {
 		uint64_t id = 3;
-		int got = 0, rc = frl_comm_next_done(rank->comm, HANG_MS, &id, &got);
+		int got = 0, rc = frl_comm_next_done(rank->comm, -1, &id, &got);
 
 		if (rc != 1 || got != err || id > 2 || is_seen[id] ||
 			!strstr(frl_last_error(), words))
@@ -454,7 +472,7 @@ static void abort_idle(struct rank *rank)
 
 	if (rank->number == 0) {
 		help_soon(&helper, rank, give_up);
-		takes_nothing(rank, HANG_MS, -ECANCELED);
+		takes_nothing(rank, -1, -ECANCELED);
 		pthread_join(helper.thread, NULL);
 	}
 	job_meet(rank->job);

@@ -84,7 +84,7 @@ static int wait_somehow(struct frl_request *request, int way)
 		return rc;
 	default:
 		job_sleep_ms(1);
-		rc = frl_request_wait_for(request, HANG_MS, &done);
+		rc = frl_request_wait_for(request, -1, &done);
 		return rc == 0 && !done ? -ETIME : rc;
 	}
 }
@@ -144,8 +144,7 @@ static bool waits(struct rank *rank, struct frl_request *request)
 {
 	bool done = false;
 
-	return expect(rank, frl_request_wait_for(request, HANG_MS, &done) == 0) &&
-		expect(rank, done);
+	return expect(rank, frl_request_wait_for(request, -1, &done) == 0) && expect(rank, done);
 }
 
 /* Rank 0 makes no call while rank 1 sends so much that it needs rank 0. */
@@ -167,7 +166,7 @@ static void be_elsewhere(struct rank *rank)
 	if (rank->number == 1)
 		return;
 	/* The sender knows a little earlier. */
-	while (!done && expect(rank, frl_request_wait_for(request, HANG_MS, &done) == 0))
+	while (!done && expect(rank, frl_request_wait_for(request, -1, &done) == 0))
 		;
 	for (size_t i = 0; i < LONG && !rank->failure[0]; i++)
 		expect(rank, numbers[0][1][i] == (int32_t)i);
@@ -265,7 +264,7 @@ static void *receive_in_vain(void *arg)
 {
 	struct user *user = arg;
 	bool done = false;
-	int rc = frl_request_wait_for(user->request, HANG_MS, &done);
+	int rc = frl_request_wait_for(user->request, -1, &done);
 
 	if (rc != user->expected)
 		complain(&user->rank, "%d (%s)", rc, frl_last_error());
