@@ -197,7 +197,7 @@ void driver_follow(struct waiter *waiter)
 		driver->leader = NULL;
 }
 
-void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events, uint32_t max_us)
+void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events)
 {
 	bool stays = !comm->driver ||
 		((events > 0 || backoff_is_spinning(backoff)) &&
@@ -208,7 +208,7 @@ void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events, 
 	if (events > 0)
 		frl_backoff_reset(backoff);
 	else
-		backoff_idle(backoff, max_us);
+		frl_backoff_idle(backoff);
 	if (!stays)
 		comm_enter_last(comm);
 }
@@ -272,7 +272,7 @@ static void drive(struct frl_comm *comm)
 
 		if (comm->error)
 			requests_report_failed(comm);
-		comm_pause(comm, &backoff, events, BACKOFF_IDLE_US);
+		comm_pause(comm, &backoff, events);
 	}
 	comm_leave(comm);
 }

@@ -68,9 +68,9 @@ void driver_follow(struct waiter *waiter);
  * again. */
 void driver_sleep(struct waiter *waiter, uint64_t end_ns);
 
-/* Waits between two rounds of progress, of which the last had `events`, as backoff_idle() does. The
- * communicator may be left meanwhile. */
-void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events, uint32_t max_us);
+/* Waits between two rounds of progress, of which the last had `events`. The communicator may be
+ * left meanwhile. */
+void comm_pause(struct frl_comm *comm, struct frl_backoff *backoff, int events);
 
 /* Wakes a waiter. */
 void driver_wake(struct waiter *waiter);

@@ -60,7 +60,7 @@ static void wait(struct waiter *waiter, uint64_t end_ns)
 
 			if (is_over(waiter) || has_passed(end_ns))
 				break;
-			comm_pause(comm, &backoff, events, BACKOFF_US);
+			comm_pause(comm, &backoff, events);
 		} else {
 			if (has_passed(end_ns))
 				break;
