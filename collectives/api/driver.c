@@ -4,18 +4,17 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "collectives/api/internal.h"
 #include "collectives/api/notices.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/process/backoff.h"
+#include "lib/base/process/condition.h"
 #include "lib/base/process/guard.h"
 #include "lib/base/process/thread.h"
 
 enum {
-	NS_PER_S = 1000000000,
 	/*
 	 * A thread that has started a request often waits for it at once. A wake-up of the driver's
 	 * thread would then cost much and help nobody. The thread therefore naps for a while after
@@ -29,9 +28,9 @@ enum rest { AWAKE, NAPPING, SLEEPING };
 
 struct driver {
 	struct guard guard;
-	struct waiter
-		*leader; /* the caller that makes progress, or NULL; set with the guard held */
-	atomic_bool is_needed; /* the thread must make progress; set with the guard held */
+	/* Set with the guard held: */
+	struct waiter *leader; /* the caller that makes progress, or NULL */
+	atomic_bool is_needed; /* the thread must make progress */
 	atomic_bool is_stopping;
 	_Atomic enum rest rest; /* of the thread; set with the mutex held */
 	pthread_mutex_t mutex;  /* protects all that follows; taken last */
@@ -40,27 +39,6 @@ struct driver {
 	bool is_woken;          /* the thread */
 	pthread_t thread;
 };
-
-/* Waits on a condition until a time of clock_now_ns(), or without a limit. */
-static bool wait_until(pthread_cond_t *changed, pthread_mutex_t *mutex, uint64_t end_ns)
-{
-	const struct timespec end = { .tv_sec = (time_t)(end_ns / NS_PER_S),
-		.tv_nsec = (long)(end_ns % NS_PER_S) };
-
-	if (end_ns == WAIT_FOREVER)
-		return pthread_cond_wait(changed, mutex) == 0;
-	return pthread_cond_timedwait(changed, mutex, &end) == 0;
-}
-
-static void init_condition(pthread_cond_t *changed)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(changed, &attr);
-	pthread_condattr_destroy(&attr);
-}
 
 /* ---- waking */
 
@@ -230,7 +208,7 @@ void driver_sleep(struct waiter *waiter, uint64_t end_ns)
 	bool has_failed = comm->error;
 
 	driver_follow(waiter);
-	init_condition(&waiter->changed);
+	pthread_cond_init(&waiter->changed, NULL);
 	waiter->is_woken = false;
 	if (waiter->request)
 		waiter->request->waiter = waiter;
@@ -241,7 +219,8 @@ void driver_sleep(struct waiter *waiter, uint64_t end_ns)
 
 	pthread_mutex_lock(&driver->mutex);
 	if (!has_news(waiter, has_failed)) {
-		while (!waiter->is_woken && wait_until(&waiter->changed, &driver->mutex, end_ns))
+		while (!waiter->is_woken &&
+			condition_wait(&waiter->changed, &driver->mutex, end_ns))
 			;
 	}
 	pthread_mutex_unlock(&driver->mutex);
@@ -286,7 +265,7 @@ static void take_rest(struct driver *driver, enum rest rest)
 	pthread_mutex_lock(&driver->mutex);
 	atomic_store(&driver->rest, rest);
 	while (is_in_time && !driver->is_woken && !atomic_load(&driver->is_needed))
-		is_in_time = wait_until(&driver->changed, &driver->mutex, end_ns);
+		is_in_time = condition_wait(&driver->changed, &driver->mutex, end_ns);
 	driver->is_woken = false;
 	atomic_store(&driver->rest, AWAKE);
 	pthread_mutex_unlock(&driver->mutex);
@@ -312,6 +291,17 @@ static void *run(void *arg)
 	return NULL;
 }
 
+static void release(struct frl_comm *comm)
+{
+	struct driver *driver = comm->driver;
+
+	comm->driver = NULL;
+	pthread_cond_destroy(&driver->changed);
+	pthread_mutex_destroy(&driver->mutex);
+	guard_fini(&driver->guard);
+	free(driver);
+}
+
 int driver_create(struct frl_comm *comm)
 {
 	struct driver *driver = calloc(1, sizeof(*driver));
@@ -321,13 +311,12 @@ int driver_create(struct frl_comm *comm)
 		return frl_fail(-ENOMEM, "no memory for a communicator");
 	guard_init(&driver->guard);
 	pthread_mutex_init(&driver->mutex, NULL);
-	init_condition(&driver->changed);
+	pthread_cond_init(&driver->changed, NULL);
 	list_init(&driver->waiters);
 	comm->driver = driver;
 	err = thread_start(run, comm, 0, &driver->thread);
 	if (err) {
-		comm->driver = NULL;
-		free(driver);
+		release(comm);
 		return frl_fail(
 			err, "cannot start a thread for a communicator: %s", frl_strerror(err));
 	}
@@ -346,16 +335,10 @@ void driver_stop(struct frl_comm *comm)
 
 void driver_free(struct frl_comm *comm)
 {
-	struct driver *driver = comm->driver;
-
-	if (!driver)
+	if (!comm->driver)
 		return;
 	driver_stop(comm);
-	comm->driver = NULL;
-	pthread_cond_destroy(&driver->changed);
-	pthread_mutex_destroy(&driver->mutex);
-	guard_fini(&driver->guard);
-	free(driver);
+	release(comm);
 }
 
 void driver_enter(struct frl_comm *comm)

@@ -155,12 +155,12 @@ static int make_child(struct frl_comm *parent, const struct choice choices[], in
 
 static bool has_failed(struct frl_comm *comm)
 {
-	bool has_failed;
+	bool ret;
 
 	comm_enter(comm);
-	has_failed = comm->error;
+	ret = comm->error;
 	comm_leave(comm);
-	return has_failed;
+	return ret;
 }
 
 /* Fails the parent communicator: others may be waiting for this rank. */

@@ -10,17 +10,15 @@
 #include "lib/base/error.h"
 #include "lib/base/process/backoff.h"
 
-/* Returns the end of a wait that begins now; 0: it has only one round of progress. */
+/* Returns the end of a wait that begins now. */
 static uint64_t end_after(int timeout_ms)
 {
-	if (timeout_ms <= 0)
-		return timeout_ms < 0 ? WAIT_FOREVER : 0;
-	return clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+	return timeout_ms < 0 ? WAIT_FOREVER : clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 }
 
 static bool has_passed(uint64_t end_ns)
 {
-	return end_ns != WAIT_FOREVER && (end_ns == 0 || clock_now_ns() >= end_ns);
+	return end_ns != WAIT_FOREVER && clock_now_ns() >= end_ns;
 }
 
 /* Takes a notice. Returns whether it did, or there will be none. */
@@ -51,11 +49,8 @@ static void wait(struct waiter *waiter, uint64_t end_ns)
 	struct frl_backoff backoff;
 
 	frl_backoff_reset(&backoff);
-	/* Also if another thread leads: callers that only look must not keep it from the guard. */
-	if (end_ns == 0)
-		comm_round(comm);
 	while (!is_over(waiter)) {
-		if (end_ns && driver_lead(waiter)) {
+		if (driver_lead(waiter)) {
 			int events = comm_round(comm);
 
 			if (is_over(waiter) || has_passed(end_ns))
@@ -95,7 +90,7 @@ int frl_request_test(struct frl_request *request, bool *ret_done)
 /* The communicator has been entered. Sets *ret_done to false if the time has passed. */
 static int wait_for_request(struct frl_request *request, uint64_t end_ns, bool *ret_done)
 {
-	struct waiter waiter;
+	struct waiter waiter; /* the rest is for sleeping: clearing it would cost each operation */
 
 	waiter.comm = request->comm;
 	waiter.request = request;
@@ -152,7 +147,14 @@ int comm_wait_for_notice(struct frl_comm *comm, int timeout_ms, struct notice **
 	comm_enter(comm);
 	if (!comm->error && inbox_is_waiting(&comm->inbox))
 		comm_take_mail(comm);
-	wait(&waiter, end_after(timeout_ms));
+	if (timeout_ms != 0) {
+		wait(&waiter, end_after(timeout_ms));
+	} else {
+		/* Also if another thread leads, as callers that only look may keep it from the
+		 * guard. */
+		comm_round(comm);
+		take_notice(&waiter);
+	}
 	if (!waiter.notice && comm->error && comm->detached == 0)
 		err = comm_error(comm);
 	comm_leave(comm);

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/limit.h"
 #include "lib/base/random.h"
+#include "lib/base/process/condition.h"
 #include "lib/base/process/thread.h"
 #include "lib/control/client_internal.h"
 #include "lib/control/frame.h"
@@ -26,16 +26,6 @@ enum {
 static struct client the_client = {
 	.wake_fd = -1, .start_fd = -1, .alive = -1, .socket = { .fd = -1 }
 };
-
-static void init_changed(struct client *c)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->changed, &attr);
-	pthread_condattr_destroy(&attr);
-}
 
 static void before_fork(void)
 {
@@ -55,7 +45,7 @@ static void after_fork_in_child(void)
 {
 	struct client *c = &the_client;
 
-	init_changed(c); /* threads of the parent may have been waiting */
+	pthread_cond_init(&c->changed, NULL); /* threads of the parent may have been waiting */
 	while (!list_empty(&c->handlers)) {
 		struct control_handler *handler = container_of(
 			c->handlers.next, struct control_handler, node);
@@ -89,7 +79,7 @@ __attribute__((constructor(203))) static void init_client(void)
 	struct client *c = &the_client;
 
 	pthread_mutex_init(&c->mutex, NULL);
-	init_changed(c);
+	pthread_cond_init(&c->changed, NULL);
 	list_init(&c->handlers);
 	list_init(&c->calls);
 	list_init(&c->sending);
@@ -320,13 +310,7 @@ uint64_t control_next_seq(void)
 /* Returns false after the deadline. With the mutex held. */
 static bool wait_change(struct client *c, uint64_t limit_ns)
 {
-	const struct timespec limit = {
-		.tv_sec = (time_t)(limit_ns / 1000 / NS_PER_MS),
-		.tv_nsec = (long)(limit_ns % (UINT64_C(1000) * NS_PER_MS)),
-	};
-
-	return pthread_cond_timedwait(&c->changed, &c->mutex, &limit) != ETIMEDOUT ||
-		clock_now_ns() < limit_ns;
+	return condition_wait(&c->changed, &c->mutex, limit_ns) || clock_now_ns() < limit_ns;
 }
 
 /* At exit: sends the rest of the queue, as long as the daemon reads. */

@@ -10,6 +10,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/limit.h"
+#include "lib/base/process/condition.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
 
@@ -20,21 +21,13 @@ enum {
 	RANKS_MAX = 32768,
 	MS_PER_S = 1000,
 	NS_PER_MS = 1000000,
-	NS_PER_S = 1000000000,
 };
 
 /* ---- waiting */
 
 bool bootstrap_wait(struct bootstrap *bootstrap, uint64_t deadline_ns)
 {
-	struct timespec until = {
-		.tv_sec = (time_t)(deadline_ns / NS_PER_S),
-		.tv_nsec = (long)(deadline_ns % NS_PER_S),
-	};
-
-	if (deadline_ns == UINT64_MAX)
-		return pthread_cond_wait(&bootstrap->changed, &bootstrap->mutex) == 0;
-	return pthread_cond_timedwait(&bootstrap->changed, &bootstrap->mutex, &until) == 0;
+	return condition_wait(&bootstrap->changed, &bootstrap->mutex, deadline_ns);
 }
 
 bool bootstrap_wait_logged(struct bootstrap *bootstrap, uint64_t deadline_ns,
@@ -352,7 +345,6 @@ void frl_bootstrap_set_timeout(struct frl_bootstrap *bootstrap, int timeout_ms)
 static struct bootstrap *bootstrap_new(int rank, int ranks)
 {
 	struct bootstrap *bootstrap = calloc(1, sizeof(*bootstrap));
-	pthread_condattr_t attributes;
 	uint64_t id[2] = { random_entropy(), random_entropy() };
 
 	if (!bootstrap)
@@ -377,10 +369,7 @@ static struct bootstrap *bootstrap_new(int rank, int ranks)
 	memcpy(bootstrap->id, id, sizeof(bootstrap->id));
 	bootstrap_mail_init(&bootstrap->mail);
 	pthread_mutex_init(&bootstrap->mutex, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&bootstrap->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	pthread_cond_init(&bootstrap->changed, NULL);
 	if (bootstrap->pieces[0] && bootstrap->pieces[1] && bootstrap->left)
 		return bootstrap;
 	bootstrap_free(bootstrap);

@@ -5,23 +5,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/process/condition.h"
 #include "lib/base/random.h"
 
-enum { NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
-
-void cm_init_condition(pthread_cond_t *condition)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(condition, &attr);
-	pthread_condattr_destroy(&attr);
-}
+enum { NS_PER_MS = 1000000 };
 
 uint64_t cm_limit(int timeout_ms)
 {
@@ -30,16 +20,7 @@ uint64_t cm_limit(int timeout_ms)
 
 bool cm_sleep(pthread_cond_t *condition, uint64_t limit_ns)
 {
-	const struct timespec limit = {
-		.tv_sec = (time_t)(limit_ns / NS_PER_S),
-		.tv_nsec = (long)(limit_ns % NS_PER_S),
-	};
-
-	if (limit_ns == UINT64_MAX) {
-		pthread_cond_wait(condition, &cm.mutex);
-		return true;
-	}
-	return pthread_cond_timedwait(condition, &cm.mutex, &limit) != ETIMEDOUT;
+	return condition_wait(condition, &cm.mutex, limit_ns);
 }
 
 /* ---- connecting */

@@ -130,8 +130,7 @@ extern struct cm cm;
 
 /* cm.c */
 
-/* Initialises a condition for cm_sleep(), and computes its limit; negative: no limit. */
-void cm_init_condition(pthread_cond_t *condition);
+/* Returns the limit for cm_sleep(); negative: no limit. */
 uint64_t cm_limit(int timeout_ms);
 /* Sleeps with the mutex held, which is released meanwhile. Returns false after the limit. */
 bool cm_sleep(pthread_cond_t *condition, uint64_t limit_ns);

@@ -42,7 +42,7 @@ struct frl_conn *conn_new(struct frl_device *device)
 	conn->event_fd.fd = -1;
 	list_init(&conn->node);
 	list_init(&conn->of_listener);
-	cm_init_condition(&conn->changed);
+	pthread_cond_init(&conn->changed, NULL);
 	device_enter_first(device);
 	device->objects++;
 	device_leave(device);

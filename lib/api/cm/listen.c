@@ -191,7 +191,7 @@ static int new_listener(struct frl_device *device, const char *service,
 	list_init(&listener->node);
 	list_init(&listener->queue);
 	list_init(&listener->fetched);
-	cm_init_condition(&listener->changed);
+	pthread_cond_init(&listener->changed, NULL);
 	device_enter(device);
 	device->objects++;
 	device_leave(device);

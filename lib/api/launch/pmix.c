@@ -21,6 +21,7 @@
 #include "lib/api/launch/launch.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/process/condition.h"
 #include "lib/base/process/thread.h"
 
 enum {
@@ -119,30 +120,22 @@ static int start_init(void)
 	return 0;
 }
 
-static struct timespec time_at(uint64_t ns)
-{
-	return (struct timespec){
-		.tv_sec = (time_t)(ns / NS_PER_S),
-		.tv_nsec = (long)(ns % NS_PER_S),
-	};
-}
-
 /* Returns -ETIMEDOUT if PMIx_Init() has not returned yet. Mutex held, but not while waiting. */
 static int await_init(void)
 {
-	const struct timespec until = time_at(clock_now_ns() + (uint64_t)INIT_S * NS_PER_S);
+	uint64_t until_ns = clock_now_ns() + (uint64_t)INIT_S * NS_PER_S;
 
 	/* Another waiter may have taken the connection and released it. */
 	while (the_pmix.init_state != INIT_OVER) {
 		int err = the_pmix.init_state == INIT_NONE ? start_init() : 0;
+		bool is_late;
 
 		if (err)
 			return err;
 		the_pmix.waiters++;
-		err = pthread_cond_clockwait(
-			&the_pmix.changed, &the_pmix.mutex, CLOCK_MONOTONIC, &until);
+		is_late = !condition_wait(&the_pmix.changed, &the_pmix.mutex, until_ns);
 		the_pmix.waiters--;
-		if (err)
+		if (is_late)
 			return frl_fail(-ETIMEDOUT,
 				"the PMIx server of the launcher (PMIX_SERVER_URI*) has not "
 				"answered for %d s: check it, unset PMIX_NAMESPACE and the like, "
@@ -305,16 +298,12 @@ struct query {
 static struct query *query_new(void)
 {
 	struct query *query = calloc(1, sizeof(*query));
-	pthread_condattr_t attributes;
 
 	if (!query)
 		return NULL;
 	query->holders = 1;
 	pthread_mutex_init(&query->mutex, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&query->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	pthread_cond_init(&query->changed, NULL);
 	return query;
 }
 
@@ -350,10 +339,8 @@ static void handle_answer(pmix_status_t status, pmix_value_t *value, void *arg)
 /* Waits for the answer, or until the deadline. Mutex held. */
 static pmix_status_t await_answer(struct query *query, uint64_t until_ns)
 {
-	const struct timespec until = time_at(until_ns);
-
 	while (!query->answered)
-		if (pthread_cond_timedwait(&query->changed, &query->mutex, &until))
+		if (!condition_wait(&query->changed, &query->mutex, until_ns))
 			return PMIX_ERR_TIMEOUT;
 	return query->status;
 }
