@@ -12,20 +12,12 @@
 #include "lib/base/error.h"
 #include "lib/base/process/thread.h"
 #include "lib/base/memory/unmap_watch.h"
+#include "lib/device/pace.h"
 #include "lib/device/soft.h"
 
 enum {
-	NS_PER_MS = 1000000,
 	NS_PER_S = 1000000000,
-	FIRST_PAUSE_NS = 20000,
-	LONGEST_PAUSE_NS = NS_PER_MS,
-	PAUSE_GROWTH = 8, /* each pause is longer by this fraction */
-	POLL_NS = 10000,  /* an application that drives the device polls as often, on average */
-	RARE_NS = 100000, /* polls at longer intervals do not prolong the first pause */
 	SLACK_NS = 1000,  /* the kernel may prolong a sleep of the thread by so much */
-	/* From one yield on a crowded processor to the next. */
-	FIRST_PROBE_NS = NS_PER_MS,
-	LONGEST_PROBE_NS = 256 * NS_PER_MS,
 	LAST_POLLS = 16,  /* polls allowed between a request for an event and the sleep */
 	IDLE_ROUNDS = 32, /* consecutive rounds without a read of the clock */
 };
@@ -98,26 +90,6 @@ void soft_note_poll(struct frl_device *device)
 static bool has_waiter(struct soft_device *device)
 {
 	return atomic_load(&device->polls) - atomic_load(&device->sleep_polls) <= LAST_POLLS;
-}
-
-static uint32_t longer_pause_ns(uint32_t pause_ns)
-{
-	pause_ns += pause_ns / PAUSE_GROWTH;
-	return pause_ns < LONGEST_PAUSE_NS ? pause_ns : LONGEST_PAUSE_NS;
-}
-
-uint32_t next_pause_ns(uint32_t pause_ns, unsigned polls, uint32_t first_ns)
-{
-	if (pause_ns == 0)
-		return polls ? first_ns : 0;
-	return polls >= pause_ns / POLL_NS ? longer_pause_ns(pause_ns) : 0;
-}
-
-uint32_t first_pause_ns(uint32_t pause_ns, unsigned polls, uint64_t since_ns)
-{
-	if (pause_ns == 0 || polls < pause_ns / RARE_NS || since_ns >= RARE_NS)
-		return FIRST_PAUSE_NS;
-	return longer_pause_ns(pause_ns);
 }
 
 /* Pauses the thread while the application polls and does the work itself. */
@@ -200,24 +172,6 @@ static bool enter_to_drive(struct progress *p)
 	if (!is_inside)
 		device_enter(&p->device->base);
 	return true;
-}
-
-bool probe_is_due(const struct probe *probe, uint64_t now_ns)
-{
-	return now_ns >= probe->next_ns;
-}
-
-void probe_note(struct probe *probe, bool is_crowded, uint64_t now_ns)
-{
-	if (!is_crowded) {
-		probe->gap_ns /= 2;
-		return;
-	}
-	if (probe->gap_ns < FIRST_PROBE_NS || now_ns >= probe->next_ns + LONGEST_PROBE_NS)
-		probe->gap_ns = FIRST_PROBE_NS;
-	else if (probe->gap_ns < LONGEST_PROBE_NS)
-		probe->gap_ns *= 2;
-	probe->next_ns = now_ns + probe->gap_ns;
 }
 
 /*
