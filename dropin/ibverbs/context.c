@@ -130,8 +130,8 @@ static int open_frl(struct dropin_device *device)
 	return rc;
 }
 
-/* A device with objects that the program has not destroyed stays open, for the next context. */
-/* The wait for the device's threads is a cancellation point, and locks are held. */
+/* A device with objects that the program has not destroyed stays open, for the next context. The
+ * wait for the device's threads is a cancellation point, and locks are held. */
 static void close_frl(struct dropin_device *device)
 {
 	int state;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/fixtures/api_fixture.h"
+#include "tests/fixtures/child.h"
 #include "tests/fixtures/program.h"
 
 enum { FORKS = 50 };
@@ -35,24 +36,6 @@ static void write_one(void)
 	ck_assert_int_eq(poll_both(&a, &wc), 1);
 	ck_assert_int_eq(wc.status, FRL_WC_SUCCESS);
 	ck_assert_mem_eq(a.memory, b.memory, MESSAGE);
-}
-
-static pid_t start_child(void)
-{
-	pid_t pid;
-
-	fflush(NULL);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	return pid;
-}
-
-static void child_is_well(pid_t pid)
-{
-	int status;
-
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_msg(status == 0, "the child ended with status %#x", (unsigned)status);
 }
 
 /* Ends of the child's own, beside the parent's, which it does not touch. */

@@ -115,17 +115,25 @@ void open_ends(const struct wants *wants)
 	open_end(&b, wants);
 }
 
-void start(const struct wants *wants)
+static uint8_t rnr_retry_of(const struct wants *wants)
 {
-	uint8_t rnr_retry = wants->rnr_retry ? wants->rnr_retry : 7;
+	return wants->rnr_retry ? wants->rnr_retry : 7;
+}
 
+void start_half(const struct wants *wants)
+{
 	open_ends(wants);
 	ok(to_init(a.qp, wants->rights, 0));
 	ok(to_init(b.qp, wants->rights, 0));
 	ok(to_rtr(a.qp, b.qp, 0));
 	ok(to_rtr(b.qp, a.qp, 0));
-	ok(to_rts(a.qp, rnr_retry, 0));
-	ok(to_rts(b.qp, rnr_retry, 0));
+	ok(to_rts(a.qp, rnr_retry_of(wants), 0));
+}
+
+void start(const struct wants *wants)
+{
+	start_half(wants);
+	ok(to_rts(b.qp, rnr_retry_of(wants), 0));
 }
 
 void destroy_qp(struct end *end)

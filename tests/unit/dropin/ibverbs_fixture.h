@@ -82,6 +82,8 @@ struct ibv_context *open_context(void);
 void open_ends(const struct wants *wants);
 /* Opens and connects both ends. */
 void start(const struct wants *wants);
+/* The same, but b's queue pair stays in RTR. */
+void start_half(const struct wants *wants);
 /* Destroys both ends; each call must succeed. */
 void finish(void);
 void destroy_qp(struct end *end);

@@ -68,12 +68,7 @@ START_TEST(several_types)
 	struct ibv_send_wr wr = request(1, IBV_WR_SEND, NULL);
 	struct ibv_async_event event;
 
-	open_ends(&with_srq);
-	ok(to_init(a.qp, 0, 0));
-	ok(to_init(b.qp, 0, 0));
-	ok(to_rtr(a.qp, b.qp, 0));
-	ok(to_rtr(b.qp, a.qp, 0));
-	ok(to_rts(a.qp, 7, 0));
+	start_half(&with_srq);
 	post_recv(&b, 2, 0, 0);
 	post(&a, &wr);
 	expect(&a, 1, IBV_WC_SUCCESS);

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/fixtures/child.h"
 #include "tests/fixtures/program.h"
 #include "tests/unit/api/connect/gid_fixture.h"
 
@@ -12,24 +13,6 @@ struct report {
 	struct frl_ip ip;
 	int rc;
 };
-
-static pid_t start_child(void)
-{
-	pid_t pid;
-
-	fflush(NULL);
-	pid = fork();
-	ck_assert_int_ge(pid, 0);
-	return pid;
-}
-
-static void child_is_well(pid_t pid)
-{
-	int status;
-
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_msg(status == 0, "the child ended with status %#x", (unsigned)status);
-}
 
 /* As another user: opens a device, and asks a's device. It lives until the pipe is closed. */
 static void live_as_other_user(struct frl_ip to, int report_fd, int keep_fd)
