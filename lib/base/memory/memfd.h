@@ -21,8 +21,8 @@ int memfd_make(const char *name, size_t size);
  * more than half of the file would be unused. mmap() fails if too few are free. */
 int memfd_make_huge(const char *name, size_t *size);
 
-/* Reserves the first `size` bytes of a file that is at least that long. Returns 0 or a negative
- * errno. */
+/* Reserves a file of `size` bytes, whole pages, unless it has as many already. Returns 0 or a
+ * negative errno. */
 int memfd_reserve(int fd, size_t size);
 
 /* Returns true if untouched memory may be unavailable when it is touched, which raises SIGBUS:

@@ -279,6 +279,27 @@ START_LOOP_TEST(reserved_where_accounting_is_strict, 4)
 }
 END_TEST
 
+/* Pages are allocated only where some are missing. */
+START_TEST(reserved_once)
+{
+	const size_t size = 3 << 20;
+	int fd = memfd_make("share", size), again, with_hole;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(memfd_reserve(fd, size), 0);
+	allocating.is_played = true;
+	again = memfd_reserve(fd, size);
+	ck_assert_int_eq(syscall(SYS_fallocate, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				 (off_t)page, (off_t)page),
+		0);
+	with_hole = memfd_reserve(fd, size);
+	allocating.is_played = false;
+	close(fd);
+	ck_assert_int_eq(again, 0);
+	ck_assert_int_eq(with_hole, -ENOMEM);
+}
+END_TEST
+
 START_TEST(refused_where_nothing_is_left)
 {
 	int before = dup(0), after;
