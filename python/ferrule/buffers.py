@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arrays of other packages: where their memory is, and what lies there. Nothing is ever copied.
+
+Asked in this order: `__array_interface__` (NumPy), `__cuda_array_interface__` (CuPy, Numba,
+PyTorch), the buffer protocol (bytearray, array, memoryview, ctypes), DLPack (PyTorch, JAX).
+"""
+
+import ctypes
+import math
+from ctypes import c_int, c_ssize_t, c_void_p
+from typing import Any, Optional, Sequence, Tuple
+
+from . import dlpack, dtypes
+from .dtypes import DType
+
+
+class View:
+    """Memory of an array. It stays valid while `owner` is held."""
+
+    __slots__ = ("address", "dtype", "shape", "count", "readonly", "owner", "on_gpu", "stream")
+
+    def __init__(
+        self,
+        address: int,
+        dtype: DType,
+        shape: Tuple[int, ...],
+        readonly: bool,
+        owner: Any,
+        on_gpu: bool = False,
+        stream: Optional[int] = None,
+    ) -> None:
+        self.address = address
+        self.dtype = dtype
+        self.shape = shape
+        self.count = math.prod(shape)
+        self.readonly = readonly
+        self.owner = owner
+        self.on_gpu = on_gpu
+        self.stream = stream  # CUDA stream of the work on it; None: it is ready
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", c_void_p),
+        ("obj", c_void_p),
+        ("len", c_ssize_t),
+        ("itemsize", c_ssize_t),
+        ("readonly", c_int),
+        ("ndim", c_int),
+        ("format", c_void_p),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("suboffsets", c_void_p),
+        ("internal", c_void_p),
+    ]
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.restype = c_int
+_get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), c_int]
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.restype = None
+_release_buffer.argtypes = [ctypes.POINTER(_PyBuffer)]
+
+
+def _check_strides(shape: Sequence[int], strides: Optional[Sequence[int]], unit: int) -> None:
+    """Raises ValueError unless the strides, in multiples of `unit`, are those of C's order."""
+    if strides is None or 0 in shape:
+        return
+    expected = unit
+    for length, stride in zip(reversed(shape), reversed(strides)):
+        if length != 1 and stride != expected:
+            raise ValueError("the array is not C-contiguous: pass a contiguous copy")
+        expected *= length
+
+
+def _type_of(obj: Any, typestr: str) -> DType:
+    """Returns the type of an array interface. Packages of further types show them as "V"."""
+    if typestr[1] != "V":
+        return dtypes.of_typestr(typestr)
+    dtype = getattr(obj, "dtype", None)
+    if getattr(dtype, "hasobject", False):
+        raise ValueError("arrays of Python objects cannot be sent: use all_gather_object()")
+    return dtypes.named(getattr(dtype, "name", typestr), int(typestr[2:]))
+
+
+def _of_interface(obj: Any, interface: Any, on_gpu: bool) -> View:
+    if interface.get("mask") is not None:
+        raise ValueError("arrays with a mask cannot be sent")
+    dtype = _type_of(obj, interface["typestr"])
+    shape: Tuple[int, ...] = tuple(interface["shape"])
+    _check_strides(shape, interface.get("strides"), dtype.itemsize)
+    address, readonly = interface["data"]
+    # An interface without a stream makes no promise. Work of the default stream precedes ours then.
+    stream = (interface.get("stream") or 0) if on_gpu else None
+    return View(address or 0, dtype, shape, bool(readonly), obj, on_gpu, stream)
+
+
+def _of_buffer(obj: Any) -> View:
+    memory = memoryview(obj)  # the owner cannot be resized while it exists
+    if not memory.c_contiguous:
+        raise ValueError("the buffer is not C-contiguous: pass a contiguous copy")
+    dtype = dtypes.of_format(memory.format, memory.itemsize)
+    raw = _PyBuffer()
+    _get_buffer(memory, raw, 0)
+    address = raw.buf or 0
+    _release_buffer(raw)
+    return View(address, dtype, tuple(memory.shape or ()), memory.readonly, memory)
+
+
+def _of_dlpack(obj: Any) -> View:
+    tensor = dlpack.read(obj)
+    _check_strides(tensor.shape, tensor.strides, 1)
+    if tensor.name:
+        dtype = dtypes.named(tensor.name)
+    else:
+        dtype = dtypes.of_kind(tensor.kind, tensor.itemsize)
+    on_gpu = tensor.device == dlpack.CUDA
+    return View(
+        tensor.address,
+        dtype,
+        tensor.shape,
+        tensor.readonly,
+        (obj, tensor.capsule),
+        on_gpu,
+        0 if on_gpu else None,
+    )
+
+
+def _view(obj: Any) -> View:
+    interface = getattr(obj, "__array_interface__", None)
+    if interface is not None:
+        return _of_interface(obj, interface, on_gpu=False)
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _of_interface(obj, interface, on_gpu=True)
+    try:
+        return _of_buffer(obj)
+    except TypeError:
+        if hasattr(obj, "__dlpack__"):
+            return _of_dlpack(obj)
+    raise TypeError(
+        f"{type(obj).__name__} is no array: it has neither __array_interface__, "
+        "__cuda_array_interface__, the buffer protocol nor __dlpack__()"
+    )
+
+
+def readable(obj: Any, what: str) -> View:
+    """Returns the memory of an array that is sent. Errors begin with `what`."""
+    try:
+        return _view(obj)
+    except (ValueError, BufferError) as error:
+        raise ValueError(f"{what}: {error}") from error
+    except TypeError as error:
+        raise TypeError(f"{what}: {error}") from error
+
+
+def writable(obj: Any, what: str) -> View:
+    """Returns the memory of an array that is received into. It must not be read-only."""
+    view = readable(obj, what)
+    if view.readonly:
+        raise ValueError(f"{what}: the array is read-only")
+    return view
+
+
+def new_like(obj: Any, view: View, shape: Tuple[int, ...], what: str) -> Any:
+    """Returns a new array of the package of `obj`, with its type, in host memory or on its GPU."""
+    make = getattr(obj, "new_empty", None)  # a torch.Tensor
+    if make is not None:
+        return make(shape)
+    if view.on_gpu:
+        raise ValueError(f"{what}: give out=, an array on the GPU for the result")
+    try:
+        import numpy
+    except ImportError:
+        size = math.prod(shape) * view.dtype.itemsize
+        return memoryview(bytearray(size)).cast(memoryview(obj).format, shape)
+    if isinstance(obj, numpy.ndarray):
+        return numpy.empty(shape, obj.dtype)
+    return numpy.empty(shape, numpy.dtype(view.dtype.name))

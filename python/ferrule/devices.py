@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Devices: the ports over which communicators send. A port is open once in a process."""
+
+import ctypes
+import threading
+from typing import Dict, List, NamedTuple, Optional, Sequence, Union
+
+from . import _lib, errors
+
+
+class Device(NamedTuple):
+    """A port of this process, as struct frl_device_config describes it. None: the setting.
+
+    `fabric`: a fabric of the control daemon, which leases the port and its address.
+    `port`: "packet:eth0", "verbs:mlx5_0", "raw:mlx5_0", a PCI address or DPDK's devargs.
+    `ip`: addresses of the port: "10.1.1.1/24". `gateway`: next hop (DPDK). `peer`: with "verbs",
+    the device on the route to this host.
+    """
+
+    port: Optional[str] = None
+    ip: Optional[str] = None
+    gateway: Optional[str] = None
+    fabric: Optional[str] = None
+    peer: Optional[str] = None
+
+
+def parse(text: str) -> Device:
+    """Returns the device of a text: "local", "fabric:NAME", "packet:eth0=10.1.1.1/24", "verbs"."""
+    if text == "local":
+        return Device(fabric="local")
+    kind, _, rest = text.partition(":")
+    if kind == "fabric" and rest:
+        return Device(fabric=rest)
+    port, equals, address = text.partition("=")
+    if kind in ("packet", "verbs") and "," not in port and (not equals or address):
+        return Device(port=port, ip=address or None)
+    raise ValueError(
+        f"{text!r} is no device: local, fabric:NAME, packet:INTERFACE=ADDRESS, verbs and "
+        "verbs:NAME are; write others as ferrule.Device(port=..., ip=...)"
+    )
+
+
+class _Open:
+    """An open device and the number of its users."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.users = 0
+
+
+_lock = threading.Lock()
+_open: Dict[Device, _Open] = {}
+
+
+def _encode(text: Optional[str]) -> Optional[bytes]:
+    return None if text is None else text.encode()
+
+
+def _open_device(device: Device) -> int:
+    config = _lib.DeviceConfig()
+    _lib.device_config_init(config)
+    if device.port is not None or device.fabric is not None:
+        config.fabric = _encode(device.fabric)
+        config.port = _encode(device.port)
+    if device.ip is not None or device.port is not None:
+        config.ip = _encode(device.ip)
+    if device.gateway is not None:
+        config.gateway = _encode(device.gateway)
+    if device.peer is not None:
+        config.peer = _encode(device.peer)
+    handle = ctypes.c_void_p()
+    code = _lib.device_open(config, handle)
+    if code != 0:
+        raise errors.last(code)
+    return handle.value or 0
+
+
+class Lease:
+    """Devices in use. close() gives them back, and closes those without another user."""
+
+    def __init__(self, wanted: Optional[Sequence[Union[str, Device]]]) -> None:
+        """Opens devices, or takes open ones. None: the device of the settings."""
+        self._devices: List[Device] = []
+        self.handles: List[int] = []
+        names = [Device()] if wanted is None else [_as_device(name) for name in wanted]
+        if not names or len(set(names)) != len(names):
+            raise ValueError("devices= needs at least one device, and each device once")
+        try:
+            for device in names:
+                with _lock:
+                    if device not in _open:
+                        _open[device] = _Open(_open_device(device))
+                    _open[device].users += 1
+                    self._devices.append(device)
+                    self.handles.append(_open[device].handle)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Idempotent. A child of fork() closes nothing."""
+        devices, self._devices, self.handles = self._devices, [], []
+        for device in reversed(devices):
+            with _lock:
+                found = _open.get(device)
+                if found is None:
+                    continue
+                found.users -= 1
+                if found.users == 0:
+                    del _open[device]
+                    _lib.device_close(found.handle)
+
+
+def _as_device(name: Union[str, Device]) -> Device:
+    return parse(name) if isinstance(name, str) else name
+
+
+def forget() -> None:
+    """In a child of fork(): the devices are the parent's, and must not be used or closed."""
+    global _lock
+    _lock = threading.Lock()
+    _open.clear()

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operations that reduce. See `ferrule.Communicator` for what all operations have in common."""
+
+from typing import Any, Literal, Optional, TypeVar, Union, overload
+
+from . import _lib, buffers
+from .operations import add, checked_rank, divided, elements, op_code, same_type
+from .requests import Operation, Request
+
+T = TypeVar("T")
+Sync = Literal[False]
+Async = Literal[True]
+
+
+class Reductions:
+    """all_reduce, reduce_scatter and reduce."""
+
+    rank: int
+    size: int
+
+    def _submit(self, operation: Operation, async_op: bool) -> Any:
+        raise NotImplementedError
+
+    @overload
+    def all_reduce(
+        self, x: T, op: str = ..., *, out: Optional[T] = ..., wire: str = ..., scalar: Any = ...,
+        stream: Optional[int] = ..., async_op: Sync = ...,
+    ) -> T: ...
+
+    @overload
+    def all_reduce(
+        self, x: T, op: str = ..., *, out: Optional[T] = ..., wire: str = ..., scalar: Any = ...,
+        stream: Optional[int] = ..., async_op: Async,
+    ) -> Request[T]: ...
+
+    def all_reduce(
+        self,
+        x: T,
+        op: str = "sum",
+        *,
+        out: Optional[T] = None,
+        wire: str = "same",
+        scalar: Any = None,
+        stream: Optional[int] = None,
+        async_op: bool = False,
+    ) -> Union[T, Request[T]]:
+        """Reduces x over all ranks; every rank gets the result. Returns x, or `out`.
+
+        Without `out` the result replaces x. With `out`, an array of the same type and number of
+        elements, x stays as it is. `op`: "sum", "prod", "max", "min", "avg" or "premul_sum" (each
+        rank's x times its `scalar`). Results are bitwise the same on all ranks.
+        """
+        what = "all_reduce"
+        operation = Operation(what)
+        if out is None:
+            send = recv = buffers.writable(x, what)
+        else:
+            send, recv = buffers.readable(x, what), buffers.writable(out, f"{what}: out")
+            same_type(what, send, recv)
+            elements(f"{what}: out", recv, send.count)
+        add(operation, _lib.ALLREDUCE, send, recv, send.count, op=op_code(op), wire=wire,
+            scalar=scalar, stream=stream)
+        operation.result = x if out is None else out
+        result: Union[T, Request[T]] = self._submit(operation, async_op)
+        return result
+
+    @overload
+    def reduce_scatter(
+        self, x: T, op: str = ..., *, out: Optional[T] = ..., wire: str = ..., scalar: Any = ...,
+        stream: Optional[int] = ..., async_op: Sync = ...,
+    ) -> T: ...
+
+    @overload
+    def reduce_scatter(
+        self, x: T, op: str = ..., *, out: Optional[T] = ..., wire: str = ..., scalar: Any = ...,
+        stream: Optional[int] = ..., async_op: Async,
+    ) -> Request[T]: ...
+
+    def reduce_scatter(
+        self,
+        x: T,
+        op: str = "sum",
+        *,
+        out: Optional[T] = None,
+        wire: str = "same",
+        scalar: Any = None,
+        stream: Optional[int] = None,
+        async_op: bool = False,
+    ) -> Union[T, Request[T]]:
+        """Reduces x over all ranks; rank i gets the i-th part. Returns `out`, or a new array.
+
+        x has `size` times as many elements as `out`. A new array has the shape of x, with the first
+        dimension divided by `size`. In place: `out` is this rank's part of x. `op` and `scalar` as
+        for all_reduce().
+        """
+        what = "reduce_scatter"
+        operation = Operation(what)
+        send = buffers.readable(x, what)
+        if out is None:
+            rows = divided(what, send, self.size)
+            out = buffers.new_like(x, send, (rows,) + send.shape[1:], what)
+        recv = buffers.writable(out, f"{what}: out")
+        same_type(what, send, recv)
+        elements(what, send, recv.count * self.size)
+        add(operation, _lib.REDUCE_SCATTER, send, recv, recv.count, op=op_code(op), wire=wire,
+            scalar=scalar, stream=stream)
+        operation.result = out
+        result: Union[T, Request[T]] = self._submit(operation, async_op)
+        return result
+
+    @overload
+    def reduce(
+        self, x: T, dst: int = ..., op: str = ..., *, out: Optional[T] = ..., wire: str = ...,
+        scalar: Any = ..., stream: Optional[int] = ..., async_op: Sync = ...,
+    ) -> Optional[T]: ...
+
+    @overload
+    def reduce(
+        self, x: T, dst: int = ..., op: str = ..., *, out: Optional[T] = ..., wire: str = ...,
+        scalar: Any = ..., stream: Optional[int] = ..., async_op: Async,
+    ) -> Request[Optional[T]]: ...
+
+    def reduce(
+        self,
+        x: T,
+        dst: int = 0,
+        op: str = "sum",
+        *,
+        out: Optional[T] = None,
+        wire: str = "same",
+        scalar: Any = None,
+        stream: Optional[int] = None,
+        async_op: bool = False,
+    ) -> Union[Optional[T], Request[Optional[T]]]:
+        """Reduces x over all ranks; only rank `dst` gets the result. Others return None.
+
+        Rank `dst` returns x, which the result replaces, or `out`. Other ranks only send x, and
+        their `out` is not used. `op` and `scalar` as for all_reduce().
+        """
+        what = "reduce"
+        operation = Operation(what)
+        checked_rank(what, dst, self.size)
+        recv: Optional[buffers.View] = None
+        send = buffers.readable(x, what)
+        if self.rank == dst:
+            result = x if out is None else out
+            recv = buffers.writable(result, what)
+            same_type(what, send, recv)
+            elements(f"{what}: out", recv, send.count)
+            operation.result = result
+        add(operation, _lib.REDUCE, send, recv, send.count, root=dst, op=op_code(op), wire=wire,
+            scalar=scalar, stream=stream)
+        submitted: Union[Optional[T], Request[Optional[T]]] = self._submit(operation, async_op)
+        return submitted

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operations in progress."""
+
+import ctypes
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Generic, List, Optional, Tuple, TypeVar
+
+from . import _lib, errors
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from .state import State
+
+T = TypeVar("T")
+
+# Signal handlers, such as that of Ctrl-C, run between slices of this length.
+SLICE_MS = 100
+
+
+class Operation:
+    """One or several collectives of the library, started as one request.
+
+    The operation holds the arrays until the library no longer uses them. The library writes handle
+    and flags into it directly, so that an exception of a signal handler cannot lose them.
+    """
+
+    __slots__ = ("name", "parts", "arrays", "result", "handle", "flag", "codes", "error", "done")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parts: List[_lib.Collective] = []
+        self.arrays: List[Any] = []  # whatever the parts refer to
+        self.result: Any = None
+        self.handle = ctypes.c_void_p()
+        self.flag = ctypes.c_bool()
+        self.codes: List[int] = []
+        self.error: Optional[Exception] = None
+        self.done = False
+
+    def settle(self) -> None:
+        """Takes in what the latest call for the request has returned, in the thread of the call."""
+        if not self.codes or self.done:
+            return
+        if self.codes[-1] < 0:
+            self.finish(errors.last(self.codes[-1]))
+        elif self.flag.value:
+            self.finish(None)
+        self.codes.clear()
+
+    def finish(self, error: Optional[Exception]) -> None:
+        """The library does not use the arrays any more, and has freed the request."""
+        self.error = error
+        self.done = True
+        self.handle = ctypes.c_void_p()
+        self.parts = []
+        self.arrays = []
+
+    def poll(self, timeout_ms: int) -> bool:
+        """Waits up to `timeout_ms`, and returns whether the operation has completed or failed."""
+        try:
+            # map() and extend() run without bytecode in between: the code is always kept.
+            self.codes.extend(
+                map(_lib.request_wait_for, (self.handle,), (timeout_ms,), (self.flag,))
+            )
+        finally:
+            self.settle()
+        return self.done
+
+
+class Request(Generic[T]):
+    """An operation that was started with `async_op=True`.
+
+    It holds the arrays until the operation has completed, also if the request itself is dropped.
+    Any thread may use it.
+    """
+
+    def __init__(self, state: "State", operation: Operation, communicator: Any) -> None:
+        """For operations of a communicator only, which stays open as long as the request."""
+        self._communicator = communicator
+        self._state = state
+        self._operation = operation
+        self._lock = threading.Lock()
+        self._future: Optional["Future[T]"] = None
+
+    def __repr__(self) -> str:
+        operation = self._operation
+        status = "pending"
+        if operation.done:
+            status = f"failed: {operation.error}" if operation.error else "completed"
+        return f"<ferrule.Request {operation.name} {status}>"
+
+    def test(self) -> bool:
+        """Makes progress; returns whether the operation has completed. Raises its error.
+
+        Returns False while another thread waits for the operation.
+        """
+        operation = self._operation
+        if not operation.done and self._future is None and self._lock.acquire(blocking=False):
+            try:
+                self._state.wait(operation, 0.0)
+            finally:
+                self._lock.release()
+        if operation.error is not None:
+            raise operation.error
+        return operation.done
+
+    def wait(self, timeout: Optional[float] = None) -> T:
+        """Waits until the operation has completed, and returns its result.
+
+        Raises the operation's error, or TimeoutError after `timeout` seconds. `test()` then returns
+        False: the operation goes on and the request stays usable. The same holds after a
+        KeyboardInterrupt.
+        """
+        if self._future is not None:
+            return self._wait_future(self._future, timeout)
+        operation = self._operation
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not operation.done:
+            if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
+                raise self._late(timeout)
+            try:
+                if self._future is None and not operation.done:
+                    left = None if deadline is None else deadline - time.monotonic()
+                    self._state.wait(operation, left)
+            finally:
+                self._lock.release()
+            if self._future is not None:
+                left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+                return self._wait_future(self._future, left)
+        if operation.error is not None:
+            raise operation.error
+        if not operation.done:
+            raise self._late(timeout)
+        result: T = operation.result
+        return result
+
+    def future(self) -> "Future[T]":
+        """Returns a future of the result; threads of the communicator complete it.
+
+        `asyncio.wrap_future()` makes it awaitable. All calls return the same future. A callback of
+        it may start and wait for operations. Needs a communicator with progress="thread".
+        """
+        with self._lock:
+            if self._future is None:
+                self._future = self._state.completions().future(self._operation, self)
+            return self._future
+
+    def _wait_future(self, future: "Future[T]", timeout: Optional[float]) -> T:
+        import concurrent.futures
+
+        try:
+            return future.result(timeout)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            raise self._late(timeout) from None
+
+    def _late(self, timeout: Optional[float]) -> errors.TimeoutError:
+        text = f"{self._operation.name} has not completed within {timeout} s; it goes on"
+        return errors.TimeoutError(110, text)
+
+    def __del__(self) -> None:
+        operation = getattr(self, "_operation", None)
+        if operation is not None and not operation.done and self._future is None:
+            self._state.abandon(operation)
+
+
+def milliseconds(seconds: Optional[float]) -> int:
+    """Returns a timeout of the library; None is no limit."""
+    if seconds is None:
+        return -1
+    if not 0 <= seconds <= 2_000_000:
+        raise ValueError(f"a timeout of {seconds} s is not between 0 and 2000000")
+    return math.ceil(seconds * 1000)
+
+
+def sliced(deadline: Optional[float]) -> Tuple[int, bool]:
+    """Returns how long to wait next, and whether that reaches the deadline."""
+    if deadline is None:
+        return SLICE_MS, False
+    left = math.ceil((deadline - time.monotonic()) * 1000)
+    if left > SLICE_MS:
+        return SLICE_MS, False
+    return max(left, 0), True
