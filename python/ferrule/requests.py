@@ -5,7 +5,7 @@ import ctypes
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Generic, List, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, List, Optional, Tuple, TypeVar
 
 from . import _lib, errors
 
@@ -27,13 +27,16 @@ class Operation:
     and flags into it directly, so that an exception of a signal handler cannot lose them.
     """
 
-    __slots__ = ("name", "parts", "arrays", "result", "handle", "flag", "codes", "error", "done")
+    __slots__ = (
+        "name", "parts", "arrays", "result", "finals", "handle", "flag", "codes", "error", "done"
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.parts: List[_lib.Collective] = []
         self.arrays: List[Any] = []  # whatever the parts refer to
         self.result: Any = None
+        self.finals: List[Callable[[], Any]] = []  # called once it has completed, before `done`
         self.handle = ctypes.c_void_p()
         self.flag = ctypes.c_bool()
         self.codes: List[int] = []
@@ -52,14 +55,22 @@ class Operation:
 
     def finish(self, error: Optional[Exception]) -> None:
         """The library does not use the arrays any more, and has freed the request."""
+        self.handle = ctypes.c_void_p()
+        if error is None:
+            try:
+                for call in self.finals:
+                    call()
+            except Exception as failure:
+                error = failure
         self.error = error
         self.done = True
-        self.handle = ctypes.c_void_p()
-        self.parts = []
-        self.arrays = []
+        self.parts, self.arrays, self.finals = [], [], []
 
     def poll(self, timeout_ms: int) -> bool:
         """Waits up to `timeout_ms`, and returns whether the operation has completed or failed."""
+        self.settle()
+        if self.done:
+            return True
         try:
             # map() and extend() run without bytecode in between: the code is always kept.
             self.codes.extend(

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Hooks of DistributedDataParallel that send less: rounded gradients, or the largest ones only.
+
+    model.register_comm_hook(None, ferrule.hooks.wire_hook("bfloat16"))
+    model.register_comm_hook(ferrule.hooks.TopKState(0.01), ferrule.hooks.topk_hook)
+
+They need process groups of the backend "ferrule". All ranks get the same gradients, to the bit.
+"""
+
+from typing import Any, Callable, Dict, Optional, Tuple
+
+import torch
+from torch.distributed import distributed_c10d
+
+from .operations import wire_code
+
+
+def _group(group: Any) -> Any:
+    c10d: Any = distributed_c10d
+    found = group if group is not None else c10d._get_default_group()
+    if not hasattr(found, "_callbacks"):
+        raise ValueError('the hook needs a process group of the backend "ferrule"')
+    return found
+
+
+def wire_hook(wire: str) -> Callable[[Any, Any], Any]:
+    """Returns a hook that averages gradients, and sends them as `wire`.
+
+    `wire`: "bfloat16", "float16" or "int8" (blocks of 128 elements with a scale); sums are computed
+    in float32. Gradients of other types are sent as they are. The state of the hook is the process
+    group, or None. Raises ValueError for another `wire`.
+    """
+    wire_code(wire)
+
+    def hook(state: Any, bucket: Any) -> Any:
+        buffer = bucket.buffer()
+        used = wire if buffer.dtype == torch.float32 else "same"
+        work = _group(state).allreduce([buffer], "avg", wire=used)
+        return work.get_future().then(_first)
+
+    return hook
+
+
+def _first(future: Any) -> Any:
+    return future.value()[0]
+
+
+class TopKState:
+    """The state of topk_hook(): what was not sent is added to the next gradients."""
+
+    def __init__(self, fraction: float, group: Optional[Any] = None) -> None:
+        """`fraction`: the part of the gradients that is sent, 0 to 1. Raises ValueError."""
+        if not 0 < fraction <= 1:
+            raise ValueError(f"fraction={fraction} is not between 0 and 1")
+        self.fraction = fraction
+        self.group = group
+        self.rests: Dict[Tuple[int, int], Any] = {}
+
+
+def topk_hook(state: TopKState, bucket: Any) -> Any:
+    """Averages the largest gradients of each rank. The rest stays for the next step.
+
+    Each rank sends a fraction of its gradients, and their places. DDP arranges its buckets anew
+    after the first step, and the rest of that step is lost.
+    """
+    group = _group(state.group)
+    buffer = bucket.buffer()
+    key = (bucket.index(), buffer.numel())
+    rest = state.rests.get(key)
+    total = buffer.clone() if rest is None else buffer + rest
+    count = max(1, int(buffer.numel() * state.fraction))
+    places = torch.topk(total.abs(), count, sorted=False).indices
+    values = total[places]
+    total[places] = 0
+    state.rests[key] = total
+    size = group.size()
+    all_values = torch.empty(size * count, dtype=values.dtype, device=values.device)
+    all_places = torch.empty(size * count, dtype=places.dtype, device=values.device)
+    group._start_coalescing()
+    group._allgather_base(all_values, values)
+    group._allgather_base(all_places, places)
+    work = group._end_coalescing()
+
+    def combine(_: Any) -> Any:
+        buffer.zero_()
+        # One rank after the other: the order of additions is the same on all ranks.
+        for part, where in zip(all_values.chunk(size), all_places.chunk(size)):
+            buffer.index_add_(0, where, part)
+        return buffer.div_(size)
+
+    return work.get_future().then(combine)
