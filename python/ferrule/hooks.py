@@ -10,6 +10,7 @@ They need process groups of the backend "ferrule". All ranks get the same gradie
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
+from torch._C._distributed_c10d import GradBucket
 from torch.distributed import distributed_c10d
 
 from .operations import wire_code
@@ -32,11 +33,13 @@ def wire_hook(wire: str) -> Callable[[Any, Any], Any]:
     """
     wire_code(wire)
 
-    def hook(state: Any, bucket: Any) -> Any:
+    # DDP compares these annotations.
+    def hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         buffer = bucket.buffer()
         used = wire if buffer.dtype == torch.float32 else "same"
         work = _group(state).allreduce([buffer], "avg", wire=used)
-        return work.get_future().then(_first)
+        future: torch.futures.Future[torch.Tensor] = work.get_future().then(_first)
+        return future
 
     return hook
 
@@ -57,7 +60,9 @@ class TopKState:
         self.rests: Dict[Tuple[int, int], Any] = {}
 
 
-def topk_hook(state: TopKState, bucket: Any) -> Any:
+def topk_hook(
+    state: TopKState, bucket: GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     """Averages the largest gradients of each rank. The rest stays for the next step.
 
     Each rank sends a fraction of its gradients, and their places. DDP arranges its buckets anew
@@ -88,4 +93,5 @@ def topk_hook(state: TopKState, bucket: Any) -> Any:
             buffer.index_add_(0, where, part)
         return buffer.div_(size)
 
-    return work.get_future().then(combine)
+    future: torch.futures.Future[torch.Tensor] = work.get_future().then(combine)
+    return future

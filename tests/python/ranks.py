@@ -45,7 +45,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["numpy", "ferrule"])
 _numbers = itertools.count()
 
 
@@ -76,6 +75,8 @@ class Ranks:
     """Processes that run one function each. Results are read in the order of ranks."""
 
     def __init__(self) -> None:
+        slow = [name for name in ("torch", "torch.distributed") if name in sys.modules]
+        _context.set_forkserver_preload(["numpy", "ferrule", *slow])
         self.processes: List[Any] = []
         self.results: List[Connection] = []
 

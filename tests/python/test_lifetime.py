@@ -205,29 +205,28 @@ def interrupted_join() -> None:
 
 EXIT = """
 import sys
+import threading
 import numpy as np
 import ranks
 import ferrule
 job, rank, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 comm = ferrule.join(job, rank, 2, timeout=ranks.LIMIT)
 comm.split(0)
-comm.barrier(async_op=True).future().result()
-if how == "pending":
-    try:
-        request = comm.recv(np.ones(1), 1 - rank, async_op=True)
-        future = comm.recv(np.ones(1), 1 - rank, async_op=True).future()
-    except ferrule.AbortedError:
-        pass  # the other rank has ended before
-elif rank == 1 and how == "raise":
-    raise RuntimeError("the reason")
-elif how == "raise":
-    try:
-        comm.recv(np.ones(1), 1)
-    except ferrule.AbortedError as error:
+try:
+    comm.barrier(async_op=True).future().result()
+    if rank == 1 and how == "raise":
+        raise RuntimeError("the reason")
+    x = np.ones(1)
+    if how == "raise":
+        comm.recv(x, 1)
+    elif how == "pending":
+        request = comm.recv(x, 1 - rank, async_op=True)
+        future = comm.recv(x, 1 - rank, async_op=True).future()
+    elif how == "thread":
+        threading.Thread(target=lambda: comm.recv(x, 1 - rank), daemon=True).start()
+except ferrule.AbortedError as error:  # the other rank has ended
+    if how == "raise":
         print("told:", error)
-elif how == "thread":
-    import threading
-    threading.Thread(target=lambda: comm.recv(np.ones(1), 1 - rank), daemon=True).start()
 """
 
 

@@ -43,7 +43,7 @@ class _Failed:
         raise self.error
 
 
-class Future(torch.futures.Future):  # type: ignore[type-arg]  # not generic in PyTorch 1.13
+class Future(torch.futures.Future[Any]):
     """A future whose callbacks run in the order of their then() calls."""
 
     def __init__(self, callbacks: "Callbacks", devices: Any) -> None:
