@@ -68,9 +68,10 @@ class Operation:
 
     def poll(self, timeout_ms: int) -> bool:
         """Waits up to `timeout_ms`, and returns whether the operation has completed or failed."""
-        self.settle()
-        if self.done:
-            return True
+        if self.codes:  # a signal handler has raised before
+            self.settle()
+            if self.done:
+                return True
         try:
             # map() and extend() run without bytecode in between: the code is always kept.
             self.codes.extend(

@@ -74,10 +74,11 @@ class State:
         if self._abandoned:
             self._reap()
         parts = operation.parts
-        array = (_lib.Collective * len(parts))(*parts)
+        number = len(parts)
+        array = parts[0] if number == 1 else (_lib.Collective * number)(*parts)
 
         def call(handle: int) -> None:
-            code = _lib.start_group(handle, array, len(parts), operation.handle)
+            code = _lib.start_group(handle, array, number, operation.handle)
             if code != 0:
                 raise errors.last(code)
 

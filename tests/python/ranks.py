@@ -89,9 +89,9 @@ class Ranks:
         self.processes.append(process)
         self.results.append(mine)
 
-    def result(self, rank: int) -> Any:
+    def result(self, rank: int, limit: float = LIMIT) -> Any:
         """Waits for a rank, and returns its result. Raises AssertionError if it failed."""
-        end = time.monotonic() + LIMIT
+        end = time.monotonic() + limit
         while not self.results[rank].poll(0.2):
             if time.monotonic() > end:
                 raise AssertionError(f"rank {rank} hangs")

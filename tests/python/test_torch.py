@@ -69,6 +69,15 @@ def direct(store: str, rank: int) -> None:
     else:
         group.allreduce(y, op).wait()
         assert (y == 2.5).all()
+    # A callback that waits for a callback, which starts an operation as well.
+    def inner(_: Any) -> Any:
+        return dist.all_reduce(torch.ones(3), async_op=True).get_future().wait()[0]
+
+    def outer(_: Any) -> Any:
+        future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+        return future.then(inner).wait()
+
+    assert group.allreduce(x).get_future().then(outer).wait().tolist() == [2, 2, 2]
     # Coalescing of different operations.
     outputs = [torch.empty(3), torch.empty(3)]
     group._start_coalescing()

@@ -45,7 +45,7 @@ def check(what: str, tensor: Any) -> None:
         raise ValueError(f"{what}: sparse tensors are not supported")
     if tensor.dtype not in _TYPES:
         raise ValueError(f"{what}: {tensor.dtype} is not supported")
-    if tensor.device.type not in ("cpu", "cuda"):
+    if not (tensor.is_cuda or tensor.device.type == "cpu"):
         raise ValueError(f"{what}: tensors on {tensor.device} are not supported")
 
 
