@@ -75,8 +75,8 @@ def _check_strides(shape: Sequence[int], strides: Optional[Sequence[int]], unit:
 
 
 def _type_of(obj: Any, typestr: str) -> DType:
-    """Returns the type of an array interface. Packages of further types show them as "V"."""
-    if typestr[1] != "V":
+    """Returns the type of an array interface. ml_dtypes shows its types as "V2", "V1" and "f1"."""
+    if typestr[1] != "V" and typestr[1:] != "f1":
         return dtypes.of_typestr(typestr)
     dtype = getattr(obj, "dtype", None)
     if getattr(dtype, "hasobject", False):

@@ -121,9 +121,14 @@ def _set_stream(
 
 
 def _scalar(view: View, scalar: Any) -> Any:
-    """Returns memory with one element of the type of `view`."""
+    """Returns memory with one element of the type of `view`: a number, or an array of one."""
     dtype = view.dtype
     memory = ctypes.create_string_buffer(dtype.itemsize)
+    if hasattr(scalar, "dtype"):  # of NumPy and others, which have numbers that are arrays, too
+        given = buffers.readable(scalar, "scalar=")
+        if given.dtype == dtype and given.count == 1:
+            ctypes.memmove(memory, given.address, dtype.itemsize)
+            return memory
     try:
         number = float(scalar) if dtype.name.startswith(("float", "bfloat")) else int(scalar)
     except (TypeError, ValueError):
@@ -137,10 +142,7 @@ def _scalar(view: View, scalar: Any) -> Any:
         single = ctypes.c_float(number)
         _lib.wire_encode(memory, ctypes.byref(single), 1, _lib.WIRES["bfloat16"])
     else:
-        given = buffers.readable(scalar, "scalar")
-        if given.dtype != dtype or given.count != 1:
-            raise ValueError(f"scalar= must be one element of type {dtype.name}")
-        ctypes.memmove(memory, given.address, dtype.itemsize)
+        raise ValueError(f"scalar= must be an array of one element of type {dtype.name}")
     return memory
 
 
