@@ -110,6 +110,8 @@ class Request(Generic[T]):
         Returns False while another thread waits for the operation.
         """
         operation = self._operation
+        if not operation.done:
+            self._state.check_open()
         if not operation.done and self._future is None and self._lock.acquire(blocking=False):
             try:
                 self._state.wait(operation, 0.0)
@@ -131,6 +133,7 @@ class Request(Generic[T]):
         operation = self._operation
         deadline = None if timeout is None else time.monotonic() + timeout
         if not operation.done:
+            self._state.check_open()  # another thread of the parent may hold the lock after fork()
             if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
                 raise self._late(timeout)
             try:

@@ -53,6 +53,11 @@ class State:
         if parent is not None:
             parent._children.add(self)
 
+    def check_open(self) -> None:
+        """Raises ValueError if the communicator is closed, or the parent's of a forked child."""
+        if self._handle is None:
+            raise ValueError(self.why_closed)
+
     @property
     def is_closed(self) -> bool:
         return self._handle is None
@@ -127,12 +132,17 @@ class State:
         self._pending.discard(operation)
 
     def _reap(self) -> None:
-        """Drops abandoned operations that have completed."""
-        operations, self._abandoned = self._abandoned, []
-        for operation in operations:
-            self.wait(operation, 0.0)
-            if not operation.done:
-                self._abandoned.append(operation)
+        """Drops abandoned operations that have completed. One thread does this at a time."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            operations, self._abandoned = self._abandoned, []
+            for operation in operations:
+                self.wait(operation, 0.0)
+                if not operation.done:
+                    self._abandoned.append(operation)
+        finally:
+            self._lock.release()
 
     def completions(self) -> Completions:
         """Returns the threads that complete futures; makes them at the first call."""
@@ -194,7 +204,8 @@ class State:
 
 
 def _abort(handle: int, reason: str) -> None:
-    _lib.comm_abort(handle, reason.encode(errors="replace"))
+    # One line: other ranks have it in the texts of their errors.
+    _lib.comm_abort(handle, " ".join(reason.split()).encode(errors="replace"))
 
 
 def close_forgotten(state: State) -> None:

@@ -141,6 +141,7 @@ def forks(comm: Any) -> None:
     memory = ferrule.empty(1000)
     pending = comm.all_reduce(np.ones(10), async_op=True)
     comm.barrier(async_op=True).future()
+    pending._lock.acquire()  # as if another thread waited for it
     child = os.fork()
     if child == 0:
         try:
@@ -164,6 +165,7 @@ def forks(comm: Any) -> None:
             traceback.print_exc()
             os._exit(2)
         os._exit(0)
+    pending._lock.release()
     assert os.waitpid(child, 0)[1] == 0
     assert (pending.wait() == 2).all()
     memory[:] = 1
