@@ -10,7 +10,7 @@ packages() {
 	case $1 in
 	build)
 		echo gcc libc6-dev meson ninja-build pkg-config
-		echo libdpdk-dev libisal-dev libjansson-dev libpcap-dev libprotobuf-c-dev
+		echo libdpdk-dev libjansson-dev libpcap-dev libprotobuf-c-dev
 		echo protobuf-c-compiler libevent-dev libibverbs-dev libssl-dev libconfig-dev
 		echo libsystemd-dev uthash-dev libcap-ng-dev libpmix-dev
 		;;

@@ -5,9 +5,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include <isa-l/crc.h>
-
 #include "lib/wire/icrc_kernels.h"
+#include "lib/wire/icrc_tables.h"
 #include "lib/wire/packet.h"
 
 static_assert(IPV6_LEN + UDP_LEN + BTH_LEN <= WIRE_MAX_HEADERS, "masked headers fit");
@@ -42,9 +41,25 @@ uint32_t icrc_packet(const uint8_t *l3, bool ipv4, size_t udp_offset, size_t len
 	return icrc_update(crc, l3 + payload, len - payload);
 }
 
+/* The CRC before inversion, after eight more bytes. */
+static uint32_t crc_of_8(uint32_t crc, const uint8_t *at)
+{
+	crc ^= at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+	return crc_tables[7][crc & 0xff] ^ crc_tables[6][crc >> 8 & 0xff] ^
+		crc_tables[5][crc >> 16 & 0xff] ^ crc_tables[4][crc >> 24] ^ crc_tables[3][at[4]] ^
+		crc_tables[2][at[5]] ^ crc_tables[1][at[6]] ^ crc_tables[0][at[7]];
+}
+
 uint32_t icrc_update_plain(uint32_t crc, const void *data, size_t len)
 {
-	return crc32_gzip_refl(crc, data, len);
+	const uint8_t *at = data;
+
+	crc = ~crc;
+	for (; len >= 8; len -= 8, at += 8)
+		crc = crc_of_8(crc, at);
+	for (; len; len--, at++)
+		crc = crc >> 8 ^ crc_tables[0][(crc ^ *at) & 0xff];
+	return ~crc;
 }
 
 static uint32_t whole_plain(

@@ -32,7 +32,7 @@ extern const struct icrc_kernel icrc_avx512; /* and VPCLMULQDQ */
 extern const struct icrc_kernel icrc_avx2;   /* and VPCLMULQDQ */
 extern const struct icrc_kernel icrc_avx;    /* and PCLMULQDQ */
 extern const struct icrc_kernel icrc_arm64;  /* CRC32 and PMULL */
-extern const struct icrc_kernel icrc_plain;  /* ISA-L; always supported */
+extern const struct icrc_kernel icrc_plain;  /* tables; always supported */
 
 /* All kernels built for this architecture, fastest first, then NULL. icrc_plain is the last one. */
 extern const struct icrc_kernel *const icrc_all_kernels[];

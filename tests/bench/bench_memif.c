@@ -19,7 +19,6 @@
 #include <rte_mbuf.h>
 
 #include <errno.h>
-#include <isa-l.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -32,6 +31,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "lib/wire/icrc.h"
 
 enum {
 	HEADER = 58, /* Ethernet to BTH, with ICRC */
@@ -191,7 +192,7 @@ static void latency(struct end *end, bool asks)
 
 static uint32_t crc_of(const uint8_t *bytes)
 {
-	return crc32_gzip_refl(0, bytes, PAYLOAD);
+	return icrc_update(0, bytes, PAYLOAD);
 }
 
 static struct rte_mbuf *large_packet(struct end *end, size_t at, bool crc)

@@ -19,7 +19,7 @@ usage() {
 	tests/device/gpu.sh [options] >report.md
 	  --build FOLDER   the build of Ferrule, or what tests/device/pack.sh made (default: build)
 	  --libs FOLDER    libraries, in folders of any depth, for what the system has not: DPDK,
-	                   ISA-L, protobuf-c, Check (default: libs in the build folder)
+	                   protobuf-c, Check (default: libs in the build folder)
 	  --cuda FOLDER    the CUDA toolkit, for compute-sanitizer (default: where nvcc is, or
 	                   /usr/local/cuda*)
 	END

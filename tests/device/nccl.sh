@@ -22,7 +22,7 @@ usage() {
 	tests/device/nccl.sh [options] >report.md
 	  --build FOLDER   the build of Ferrule, or what tests/device/pack.sh made (default: build)
 	  --libs FOLDER    libraries, in folders of any depth, for what the system has not: DPDK,
-	                   ISA-L, protobuf-c (default: libs in the build folder)
+	                   protobuf-c (default: libs in the build folder)
 	  --cuda FOLDER    the CUDA toolkit (default: where nvcc is, or /usr/local/cuda*)
 	  --nccl FOLDER    NCCL, with include/nccl.h and lib/; the word pip: the one that pip has
 	                   brought (nvidia-nccl-cu12 or -cu13) for the Python of --python

@@ -12,7 +12,7 @@
  *       tests/fuzz/fuzz_core.c tests/fuzz/fuzz_message.c \
  *       $(find daemon/core daemon/config -name "*.c" -not -name tls_check.c) \
  *       lib/control/frame.c lib/control/page.c build/lib/control/control.pb-c.c \
- *       build/libferrule_internal.a -lprotobuf-c -lconfig -lisal
+ *       build/libferrule_internal.a -lprotobuf-c -lconfig
  */
 #include "tests/fuzz/fuzz_core.h"
 
