@@ -27,6 +27,13 @@ bool verbs_is_port(const char *port)
 
 static int no_devices(int err)
 {
+	if (err == ELIBACC)
+		return frl_fail(-ENODEV,
+			"RDMA NICs need libibverbs.so.1, which cannot be opened: install rdma-core "
+			"(libibverbs1)");
+	if (err == ELIBBAD)
+		return frl_fail(-ENODEV,
+			"libibverbs.so.1 is too old for Ferrule: install rdma-core 35 or later");
 	if (err == ENOSYS || err == ENOENT)
 		return frl_fail(-ENODEV,
 			"this kernel has no RDMA devices for programs: modprobe ib_uverbs, and "

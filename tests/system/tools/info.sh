@@ -17,6 +17,14 @@ passes one "$info" local
 "$info" verbs >"$temp/hardware.out" || true # its status: whether one is usable
 grep -q '^verbs' "$temp/hardware.out" || fail "hardware: it is not listed"
 refuses unknown 'no device verbs:none' -- "$info" verbs:none
+# A machine without libibverbs, and one whose libibverbs cannot be used.
+mkdir "$temp/none"
+: >"$temp/none/libibverbs.so.1"
+LD_LIBRARY_PATH=$temp/none passes without "$info" local verbs
+grep -q 'install rdma-core' "$temp/without.out" || {
+	fail "without: the reason is not that there is no libibverbs"
+	show "$temp/without.out"
+}
 refuses no-rdma 'verbs|RDMA' -- "$bench" -n 2 --port verbs:none --max 64
 
 # devices FIELD: that field of all devices of $temp/json.out, except the local fabric.

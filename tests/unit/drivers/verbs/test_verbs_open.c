@@ -107,6 +107,10 @@ START_TEST(list_none)
 	nothing("modprobe ib_uverbs");
 	fake_verbs_fail("ibv_get_device_list", 1, ENOSYS);
 	verbs_refused(verbs_open("verbs", &device), -ENODEV, "modprobe ib_uverbs");
+	fake_verbs_fail("ibv_get_device_list", 1, ELIBACC);
+	nothing("install rdma-core");
+	fake_verbs_fail("ibv_get_device_list", 1, ELIBBAD);
+	nothing("rdma-core 35");
 	fake_verbs_fail("ibv_get_device_list", 1, ENOMEM);
 	ck_assert_int_eq(frl_device_list(&infos, &n), -ENOMEM);
 	ck_assert_str_eq(fake_verbs_leaks(), "");
