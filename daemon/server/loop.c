@@ -10,8 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <systemd/sd-daemon.h>
-
+#include "daemon/compat/systemd.h"
 #include "daemon/server/log.h"
 #include "lib/base/clock.h"
 #include "lib/base/process/closer.h"

@@ -12,8 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <systemd/sd-daemon.h>
-
+#include "daemon/compat/systemd.h"
 #include "daemon/server/log.h"
 #include "daemon/server/loop.h"
 #include "daemon/server/privileges.h"
