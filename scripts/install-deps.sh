@@ -19,7 +19,7 @@ packages() {
 		echo man-db groff gnuplot-nox openmpi-bin libopenmpi-dev mpich libmpich-dev
 		echo slurm-wlm munge gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 		echo python3-numpy perftest ibverbs-utils ibverbs-providers ucx-utils
-		echo rdmacm-utils libfabric-bin valgrind python3-pyverbs
+		echo rdmacm-utils libfabric-bin valgrind python3-pyverbs python3-torch mypy
 		;;
 	interop)
 		echo qemu-system-x86 linux-image-amd64 busybox-static cpio kmod iproute2 python3

@@ -9,12 +9,12 @@ set -eu
 usage() {
 	cat <<-'END'
 	tests/run.sh [--all | --suite NAME...] [--with STAGE]...
-	  (no option)   style, unit tests, simulation, one system test of each kind; then
+	  (no option)   style, unit tests, simulation, Python, one system test of each kind; then
 	                protocol, engine, collectives and daemon core with ASan and UBSan:
 	                ten minutes
 	  --all         every test, and all that a sanitizer can run: 40 minutes
 	  --suite NAME  only this suite, without sanitizers: unit, sim, nccl, interop,
-	                system, style
+	                python, system, style
 	  --with STAGE  also `threads` (ThreadSanitizer) or `interop` (Linux in a guest)
 	Builds in build/, build-asan/ and build-tsan/ under FRL_BUILD_DIR (default: the repository).
 	END
@@ -37,7 +37,7 @@ while [ $# -gt 0 ]; do
 	--suite)
 		need_value "$@"
 		case $2 in
-		unit | sim | nccl | interop | system | style) suites+=("$2") ;;
+		unit | sim | nccl | interop | python | system | style) suites+=("$2") ;;
 		*) usage >&2 && exit 2 ;;
 		esac
 		shift
@@ -56,14 +56,14 @@ while [ $# -gt 0 ]; do
 	shift
 done
 if [ "$all" ]; then
-	suites=(style unit sim nccl system interop)
+	suites=(style unit sim nccl python system interop)
 	sanitized=(unit sim)
 	stages=(address threads)
 elif [ ${#suites[@]} -gt 0 ]; then
 	stages=("${stages[@]:1}")
 	sanitized=()
 else
-	suites=(style quick)
+	suites=(style quick python)
 	sanitized=(quick)
 fi
 [[ " ${stages[*]} " != *" interop "* ]] || suites+=(interop)
