@@ -35,64 +35,17 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
-suite=bookworm
-
-skip() {
-	echo "SKIP: $*"
-	exit 77
-}
-
-# The daemon's own temporary folder may be small, or forbid devices.
-make_work() {
-	mkdir -p "$out" "$cache/objects" "$cache/archives"
-	work=$(mktemp -d "$cache/work.XXXXXX")
-}
+# shellcheck source=scripts/clean-root.sh
+. "$root/scripts/clean-root.sh"
 
 # ---- before the namespaces: the roots, as archives
 
-# apt_sources: Debian's own archive, as this machine has it.
-apt_sources() {
-	local format
-	# shellcheck disable=SC2016 # apt's variables
-	format='$(ORIGIN) $(CODENAME) deb $(REPO_URI) $(RELEASE) $(COMPONENT)'
-	apt-get indextargets --format "$format" 'Created-By: Packages' 2>/dev/null |
-		sed -nE "s/^Debian ${suite}[a-z-]* (deb .*)/\1/p" | sort -u
-}
-
-# make_root NAME MMDEBSTRAP-OPTION...: $cache/NAME.tar, unless there is one of this week, with these
-# options, sources and build dependencies.
-make_root() {
-	local name=$1 key
-	shift
-	key=$({
-		echo "${*//$root/} $sources"
-		sed -n '/^Build-Depends:/,/^$/p' "$root/debian/control"
-	} | sha256sum)
-	if [ -f "$cache/$name.tar" ] && [ "$(cat "$cache/$name.key")" = "$key" ] &&
-		[ -n "$(find "$cache/$name.tar" -mtime -7)" ]; then
-		return
-	fi
-	echo "== making the root \"$name\""
-	rm -f "$cache/$name.key"
-	mmdebstrap --quiet --variant=minbase --format=tar --aptopt="$work/apt.conf" "$@" \
-		"$suite" "$work/$name.tar" - <<<"$sources" >"$out/$name.log" 2>&1 || {
-		tail -n 20 "$out/$name.log"
-		return 1
-	}
-	mv "$work/$name.tar" "$cache/"
-	echo "$key" >"$cache/$name.key"
-}
-
 make_roots() {
-	local https=()
-	apt-config dump | grep -E '^Acquire::(https?|Check-|Retries|ForceIPv)' \
-		>"$work/apt.conf" || true
-	[[ $sources != *https:* ]] || https=(--include=ca-certificates)
-	make_root clean "${https[@]}" --include=man-db ||
+	make_root clean --include=man-db ||
 		skip "Debian's archive gives no packages; what mmdebstrap says is above"
-	make_root cluster "${https[@]}" --include=openmpi-bin,python3
+	make_root cluster --include=openmpi-bin,python3
 	# shellcheck disable=SC2016 # mmdebstrap's variable
-	make_root build "${https[@]}" \
+	make_root build \
 		--include=dpkg-dev,fakeroot,ccache,lintian,autopkgtest,apt-utils \
 		--customize-hook='mkdir -p "$1/tmp/source"' \
 		--customize-hook="copy-in $root/debian /tmp/source" \
@@ -100,65 +53,7 @@ make_roots() {
 		--customize-hook='rm -rf "$1/tmp/source"'
 }
 
-# enter_namespaces: this script again, as the root of mounts and processes of its own.
-enter_namespaces() {
-	local namespaces=(unshare --mount --pid --fork --kill-child --ipc --uts --mount-proc)
-	[ "$(id -u)" -eq 0 ] || namespaces+=(--user --map-root-user --map-auto)
-	"${namespaces[@]}" true 2>"$work/unshare" ||
-		skip "no namespaces for this user: $(tr '\n' ' ' <"$work/unshare")"
-	FRL_PACKAGE_WORK=$work setpriv --pdeathsig KILL "${namespaces[@]}" "$0" --out "$out" \
-		--cache "$cache" ${build_only:+--build-only}
-}
-
-# clear_work: files in it may be of users whom only the namespace knows.
-clear_work() {
-	if [ "$(id -u)" -eq 0 ]; then
-		rm -rf "$work"
-	else
-		unshare --user --map-root-user --map-auto rm -rf "$work"
-	fi
-}
-
 # ---- in the namespaces
-
-# unpack NAME FOLDER: a root there, with the kernel's file systems and this machine's names.
-unpack() {
-	local device
-	mkdir "$2"
-	tar -C "$2" --exclude='./dev/*' --numeric-owner -xf "$cache/$1.tar"
-	mount -t tmpfs -o mode=0755 tmpfs "$2/dev"
-	mkdir "$2/dev/shm" "$2/dev/pts"
-	mount -t tmpfs -o mode=1777 tmpfs "$2/dev/shm"
-	for device in null zero full random urandom tty; do
-		: >"$2/dev/$device"
-		mount --bind "/dev/$device" "$2/dev/$device"
-	done
-	mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$2/dev/pts"
-	ln -s pts/ptmx "$2/dev/ptmx"
-	ln -s /proc/self/fd "$2/dev/fd"
-	mount --rbind /proc "$2/proc"
-	mount --rbind /sys "$2/sys"
-	cp --remove-destination /etc/resolv.conf "$2/etc/resolv.conf"
-	cp /etc/hosts "$2/etc/hosts"
-	# Downloaded once.
-	mkdir -p "$2/var/cache/apt/archives"
-	mount --bind "$cache/archives" "$2/var/cache/apt/archives"
-	echo 'Binary::apt-get::APT::Keep-Downloaded-Packages "true"; APT::Sandbox::User "root";' \
-		>"$2/etc/apt/apt.conf.d/90ferrule"
-	rm -f "$2/etc/apt/apt.conf.d/docker-clean"
-}
-
-# inside FOLDER COMMAND...: with nothing of this environment but proxies.
-inside() {
-	local folder=$1 name proxies=()
-	shift
-	for name in http_proxy https_proxy no_proxy; do
-		[ -z "${!name:-}" ] || proxies+=("$name=${!name}")
-	done
-	env -i "${proxies[@]}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-		HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-		chroot "$folder" "$@" </dev/null
-}
 
 # source_tree FOLDER: what git has, or would take.
 source_tree() {
@@ -347,17 +242,8 @@ if [ -n "${FRL_PACKAGE_WORK:-}" ]; then
 	exit 0
 fi
 
-for program in mmdebstrap apt-get unshare setpriv git; do
-	command -v "$program" >/dev/null ||
-		skip "there is no $program: scripts/install-deps.sh package installs what is needed"
-done
+prepare_roots git
 git -c safe.directory='*' -C "$root" rev-parse >/dev/null 2>&1 ||
 	skip "$root is no work tree of git"
-sources=$(apt_sources)
-[ -n "$sources" ] ||
-	skip "apt knows no archive of Debian 12: another system, or apt-get update was not run"
-make_work
-trap clear_work EXIT
-trap 'exit 1' INT TERM HUP
 make_roots
-enter_namespaces
+enter_namespaces --out "$out" --cache "$cache" ${build_only:+--build-only}

