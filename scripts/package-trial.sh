@@ -87,6 +87,16 @@ grep -qz 'OK.*packets  *[1-9].*ways are the same' /tmp/passes || {
 	fail "the demo has not summed over both ways"
 }
 passes ferrule-pingpong --local --op all --verify --sizes 8,4K,1M
+cat >sum.py <<'END'
+import sys
+import numpy, ferrule
+
+with ferrule.join("trial", rank=int(sys.argv[1]), size=2, timeout=60) as comm:
+    x = numpy.full(1 << 20, comm.rank + 1, "float32")
+    comm.all_reduce(x)
+    assert (x == 3).all(), x
+END
+passes sh -c 'python3 sum.py 1 & python3 sum.py 0 && wait $!'
 # The system's daemon, started by hand, serves another user.
 mkdir -p /run/ferrule
 ferruled >/tmp/ferruled.log 2>&1 &
