@@ -32,6 +32,7 @@ LIMIT = 3 * int(os.environ.get("FRL_TEST_LIMIT", "120"))
 KNOWN_FAILURE_LIMIT = LIMIT / 12
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 PR_SET_PDEATHSIG = 1
+TAIL_LINES = 40
 
 
 class Skip(Exception):
@@ -107,7 +108,7 @@ def expect_raises(types, function, *words):
 
 
 def init_group(name, rank, ranks, store, timeout=LIMIT):
-    """Initialises the default process group. `ferrule` needs its package, installed or of the tree."""
+    """Initialises the default process group. `ferrule` is of the tree, or installed."""
     if name == "ferrule":
         import ferrule.torch  # noqa: F401 (registers the backend)
     dist.init_process_group(name, init_method=f"file://{store}", rank=rank, world_size=ranks,
@@ -201,6 +202,10 @@ def _read(path):
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
+def _tail(text):
+    return "\n".join(text.splitlines()[-TAIL_LINES:])
+
+
 def _verdict(one, got, path):
     """Returns ("passed" or "failed" or "skipped", text)."""
     outputs = [_read(path / f"{rank}.out") for rank in range(one.ranks)]
@@ -211,7 +216,7 @@ def _verdict(one, got, path):
         wrong = [rank for rank in range(one.ranks) if rank not in got]
     if wrong:
         how = [f"rank {rank} " + (f"ended with status {got[rank]}" if rank in got else "hangs") +
-               f":\n{outputs[rank]}" for rank in wrong]
+               f":\n{_tail(outputs[rank])}" for rank in wrong]
         return "failed", "\n".join(how)
     values = {_read(path / f"{rank}.value") for rank in range(one.ranks) if rank not in one.ends}
     if len(values) > 1:

@@ -8,7 +8,7 @@ torch_ops_errors.py.
 import sys
 
 import torch_jobs
-from torch_jobs import expect, row
+from torch_jobs import backend, expect, row
 from torch_values import (COUNTS, FLOAT8, RANKS, TYPES, each, empty, made, rank, same, scaled, size,
                           small)
 import torch_ops_async  # noqa: F401 (registers its rows)
@@ -135,9 +135,10 @@ def all_gather_into_tensor():
         whole = empty(dtype, size() * count)
         dist.all_gather_into_tensor(whole, made(dtype, rank(), count))
         same(whole, wanted, text)
-        whole = empty(dtype, size(), count)
-        dist.all_gather_into_tensor(whole, made(dtype, rank(), count))
-        same(whole.flatten(), wanted, f"{text}, two dimensions")
+        if backend() != "gloo":  # it takes one dimension only
+            whole = empty(dtype, size(), count)
+            dist.all_gather_into_tensor(whole, made(dtype, rank(), count))
+            same(whole.flatten(), wanted, f"{text}, two dimensions")
         whole = empty(dtype, size() * count)
         mine = whole[rank() * count:(rank() + 1) * count]
         mine.copy_(made(dtype, rank(), count))

@@ -102,7 +102,7 @@ def futures():
 
 @row()
 def callbacks():
-    """Callbacks are called once each, also those of a future that is complete, and chains of them."""
+    """Callbacks are called once each, also those of a future that is complete, and chains."""
     called = []
     tensor = torch.ones(100)
     future = dist.all_reduce(tensor, async_op=True).get_future()

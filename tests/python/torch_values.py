@@ -73,7 +73,7 @@ def same(got, wanted, what):
 
 
 def may_refuse(case, error):
-    """Returns whether a backend may refuse this. Torch splits complex tensors in some calls only."""
+    """Returns whether a backend may refuse this. Torch splits complex tensors in some calls."""
     if backend() == "ferrule":
         return isinstance(error, ValueError) and any(
             isinstance(part, torch.dtype) and part.is_complex for part in case)
