@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A rank of examples/torch/digits.py; rank 1 kills itself: torch_killed.py FOLDER OPTION...
+
+Rank 1 does so in each of the first three tries of torchrun, within an epoch, after a checkpoint.
+Rank 0 writes the error that it gets to FOLDER/TRY.lost, with the milliseconds since the kill.
+"""
+import os
+import pathlib
+import signal
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "torch"))
+import digits  # noqa: E402 (of the folder above)
+
+KILLS = 3
+KILL_STEP = 45  # of a try; an epoch of two ranks has 29
+
+
+def kill_at(step, marker):
+    """Replaces digits.train_step() by a function that ends this process in the step."""
+    steps, train_step = 0, digits.train_step
+
+    def counted(*arguments):
+        nonlocal steps
+        steps += 1
+        if steps == step:
+            marker.write_text(str(time.monotonic_ns()), encoding="utf-8")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return train_step(*arguments)
+
+    digits.train_step = counted
+
+
+def main():
+    folder = pathlib.Path(sys.argv.pop(1))
+    tries = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    marker = folder / f"{tries}.killed"
+    if os.environ["RANK"] == "1" and tries < KILLS:
+        kill_at(KILL_STEP, marker)
+    # torchrun ends the other ranks when it sees that one has ended. Rank 0 must see it by itself.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        digits.main()
+    except Exception as error:
+        if marker.exists():
+            since = time.monotonic_ns() - int(marker.read_text(encoding="utf-8"))
+            (folder / f"{tries}.lost").write_text(f"{name_of(error)} {since // 10**6}\n",
+                                                  encoding="utf-8")
+        raise
+
+
+def name_of(error):
+    """Errors that pass through C++ become RuntimeError; their text has the original name."""
+    text = f"{type(error).__name__}: {error}"
+    return "PeerLostError" if "PeerLostError" in text else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()
