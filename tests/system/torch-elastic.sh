@@ -15,6 +15,9 @@ export PYTHONPATH=$system_root/python FERRULE_LIBRARY=$bin/../libferrule.so.0
 export OMP_NUM_THREADS=1 # or torchrun says that it sets it
 export GLOO_SOCKET_IFNAME=lo
 export PYTHONDONTWRITEBYTECODE=1
+# torch 2.4 and newer keep the keys of the last try in the store: gloo would connect to ranks that
+# have ended (pytorch/pytorch 135712, 167288). Ferrule must find the ranks of its own try.
+[ "$backend" = ferrule ] || export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
 # find_python: the first Python that has torch.
 find_python() {
