@@ -285,18 +285,23 @@ def hook_fp16():
     return digest(model.parameters())
 
 
-@row()
-def hooks_of_cpp():
+def cpp_run(hook, tolerance):
     """Hooks in C++, without Python between the bucket and the backend."""
-    digests = []
-    for hook, tolerance in ((dist.BuiltinCommHookType.ALLREDUCE, 1e-5),
-                            (dist.BuiltinCommHookType.FP16_COMPRESS, 1e-3)):
-        model = DistributedDataParallel(Net())
-        model._register_builtin_comm_hook(hook)
-        train(model, sgd(model.parameters()))
-        compare_with_one_process(model.module, tolerance)
-        digests.append(digest(model.parameters()))
-    return digests
+    model = DistributedDataParallel(Net())
+    model._register_builtin_comm_hook(hook)
+    train(model, sgd(model.parameters()))
+    compare_with_one_process(model.module, tolerance)
+    return digest(model.parameters())
+
+
+@row()
+def hook_of_cpp_allreduce():
+    return cpp_run(dist.BuiltinCommHookType.ALLREDUCE, 1e-5)
+
+
+@row(fails={"ferrule": "the hook takes a list of tensors from no future that Python has made"})
+def hook_of_cpp_fp16():
+    return cpp_run(dist.BuiltinCommHookType.FP16_COMPRESS, 1e-3)
 
 
 def powersgd_run(hook):

@@ -7,6 +7,7 @@ compared here, without the backend.
 """
 import argparse
 import ctypes
+import faulthandler
 import hashlib
 import os
 import pathlib
@@ -32,7 +33,8 @@ LIMIT = 3 * int(os.environ.get("FRL_TEST_LIMIT", "120"))
 KNOWN_FAILURE_LIMIT = LIMIT / 12
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 PR_SET_PDEATHSIG = 1
-TAIL_LINES = 40
+TAIL_LINES = 60
+STACKS_S = 10
 
 
 class Skip(Exception):
@@ -137,6 +139,7 @@ def _rank_main(one, rank, path, parent):
     output = os.open(f"{path}/{rank}.out", os.O_WRONLY | os.O_CREAT, 0o600)
     for fd in (1, 2):
         os.dup2(output, fd)
+    faulthandler.enable()
     try:
         folder.path = path
         torch.set_num_threads(1)
@@ -174,6 +177,13 @@ def _status(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def _print_stacks(ranks):
+    """Ranks that hang print where, and end."""
+    for fd, (_, pid) in ranks.items():
+        os.kill(pid, signal.SIGABRT)
+        select.select([fd], [], [], STACKS_S)
+
+
 def _wait(one, ranks):
     """Waits for all. The first unexpected end ends the others. Returns {rank: status}."""
     limit = KNOWN_FAILURE_LIMIT if backend() in one.fails else LIMIT
@@ -183,6 +193,8 @@ def _wait(one, ranks):
     while ranks:
         ended = poll.poll(max(0, deadline - time.monotonic()) * 1000)
         if not ended:
+            if deadline:
+                _print_stacks(ranks)
             break
         for fd, _ in ended:
             rank, pid = ranks.pop(fd)
