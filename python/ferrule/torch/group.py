@@ -15,6 +15,7 @@ from ..communicator import Communicator
 from ..devices import Device
 from .call import Call
 from .operations import Operations
+from .rendezvous import agree_on_job
 from .work import Batch, BatchedWork, Callbacks, Work, level
 
 # PyTorch 1.13 and 2.0 drop Work objects of Python that C++ code still uses.
@@ -64,15 +65,10 @@ class _Communicators:
             return found
 
     def _join(self, depth: int) -> Communicator:
-        """Rank 0 puts the id of a job into the store, and the others read it."""
-        key = f"ferrule-{depth}"
-        if self._rank == 0:
-            unique_id = jobs.unique_id()
-            self._store.set(key, unique_id.decode())
-        else:
-            unique_id = bytes(self._store.get(key))
         return jobs.join(
-            unique_id=unique_id,
+            unique_id=agree_on_job(
+                self._store, f"ferrule-{depth}", self._rank, self._size, self._timeout
+            ),
             rank=self._rank,
             size=self._size,
             timeout=self._timeout,
