@@ -117,7 +117,7 @@ def init_group(name, rank, ranks, store, timeout=LIMIT):
                             timeout=timedelta(seconds=timeout))
 
 
-def _prepare_environment(name, path):
+def prepare_environment(name, path):
     """Ranks depend on no setting of the caller, and on no name that leads elsewhere."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if name != "ferrule":
@@ -240,7 +240,7 @@ def _run(one):
     if one.only not in (None, backend()):
         return "skipped", f"for {one.only} only"
     with tempfile.TemporaryDirectory(prefix="ferrule-torch-") as path:
-        _prepare_environment(backend(), path)
+        prepare_environment(backend(), path)
         verdict, text = _verdict(one, _wait(one, _start(one, path)), pathlib.Path(path))
     if backend() in one.fails and verdict != "skipped":
         if verdict == "failed":

@@ -198,20 +198,16 @@ def _complete(
     def done(completed: Any) -> None:
         if kept is not None:
             kept.discard(work())
-        # This thread may be the caller of get_future().
-        before = level()
-        _thread.level = max(before, 1)
-        try:
-            error = completed.exception()
-            if error is not None:
-                future.fail(error)
-            elif future.devices:
-                with torch.cuda.device(future.devices[0]):
-                    future.set_result(outputs)
-            else:
+        # Futures of PyTorch itself (collect_all()) call their callbacks in this thread, or in that
+        # of then() if they are complete by then. Both are of level 0, so that ranks agree.
+        error = completed.exception()
+        if error is not None:
+            future.fail(error)
+        elif future.devices:
+            with torch.cuda.device(future.devices[0]):
                 future.set_result(outputs)
-        finally:
-            _thread.level = before
+        else:
+            future.set_result(outputs)
 
     return done
 
