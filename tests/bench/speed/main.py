@@ -11,7 +11,7 @@ import time
 
 from profile import profile
 from rows import ROWS
-from table import FAILURES, Unavailable, alternate
+from table import FAILURES, Unavailable, alternate, processor
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 QUICK_S = 50 # rows that would begin later are left out
@@ -70,12 +70,6 @@ def parse():
     if unknown:
         parser.error(f"unknown row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
     return options
-
-
-def processor():
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-        found = re.search(r"^model name\s*: (.*)$", f.read(), re.MULTILINE)
-    return found.group(1) if found else os.uname().machine
 
 
 def measure(bench, names):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Medians of alternating runs, how many times better Ferrule is, targets, and tables of them."""
 import math
+import os
+import re
 import statistics
 import subprocess
 import sys
@@ -147,3 +149,10 @@ def human(size):
         if size >= unit and size % unit == 0:
             return f"{size // unit} {name}"
     return f"{size} B"
+
+
+def processor():
+    """Returns the name of the processor."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        found = re.search(r"^model name\s*: (.*)$", f.read(), re.MULTILINE)
+    return found.group(1) if found else os.uname().machine
