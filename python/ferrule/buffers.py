@@ -2,11 +2,13 @@
 """Arrays of other packages: where their memory is, and what lies there. Nothing is ever copied.
 
 Asked in this order: `__array_interface__` (NumPy), `__cuda_array_interface__` (CuPy, Numba,
-PyTorch), the buffer protocol (bytearray, array, memoryview, ctypes), DLPack (PyTorch, JAX).
+PyTorch), the buffer protocol (bytearray, array, memoryview, ctypes), DLPack (PyTorch, JAX). DLPack
+comes first for arrays on a GPU whose type `__cuda_array_interface__` cannot tell.
 """
 
 import ctypes
 import math
+import sys
 from ctypes import c_int, c_ssize_t, c_void_p
 from typing import Any, Optional, Sequence, Tuple
 
@@ -74,26 +76,41 @@ def _check_strides(shape: Sequence[int], strides: Optional[Sequence[int]], unit:
         expected *= length
 
 
-def _type_of(obj: Any, typestr: str) -> DType:
+def _is_numpy(obj: Any, module: str, kind: str) -> bool:
+    """Whether it is of a class of NumPy, which need not be installed."""
+    found = sys.modules.get(module)
+    return found is not None and isinstance(obj, getattr(found, kind, ()))
+
+
+def _type_of(obj: Any, interface: Any) -> DType:
     """Returns the type of an array interface. ml_dtypes shows its types as "V2", "V1" and "f1"."""
-    if typestr[1] != "V" and typestr[1:] != "f1":
-        return dtypes.of_typestr(typestr)
+    typestr = interface["typestr"]
     dtype = getattr(obj, "dtype", None)
-    if getattr(dtype, "hasobject", False):
+    if typestr[1] != "V" and typestr[1:] != "f1":
+        found = dtypes.of_typestr(typestr)
+    elif getattr(dtype, "hasobject", False):
         raise ValueError("arrays of Python objects cannot be sent: use all_gather_object()")
-    return dtypes.named(getattr(dtype, "name", typestr), int(typestr[2:]))
+    else:
+        found = dtypes.of_name(getattr(dtype, "name", typestr), int(typestr[2:]))
+    if found.code is None and typestr[1] in "VMm":
+        # Types of one size differ by their fields or units.
+        fields = str(interface.get("descr", typestr)) if dtype is None else str(dtype)
+        return found._replace(name=fields if found.name != dtypes.IEEE_E4M3 else found.name)
+    return found
 
 
 def _of_interface(obj: Any, interface: Any, on_gpu: bool) -> View:
     if interface.get("mask") is not None:
         raise ValueError("arrays with a mask cannot be sent")
-    dtype = _type_of(obj, interface["typestr"])
+    dtype = _type_of(obj, interface)
     shape: Tuple[int, ...] = tuple(interface["shape"])
     _check_strides(shape, interface.get("strides"), dtype.itemsize)
     address, readonly = interface["data"]
+    # The memory of NumPy's scalars is a copy, which the interface holds.
+    readonly = readonly or _is_numpy(obj, "numpy", "generic")
     # An interface without a stream makes no promise. Work of the default stream precedes ours then.
     stream = (interface.get("stream") or 0) if on_gpu else None
-    return View(address or 0, dtype, shape, bool(readonly), obj, on_gpu, stream)
+    return View(address or 0, dtype, shape, bool(readonly), (obj, interface), on_gpu, stream)
 
 
 def _of_buffer(obj: Any) -> View:
@@ -127,11 +144,25 @@ def _of_dlpack(obj: Any) -> View:
     )
 
 
+def _cuda_interface(obj: Any) -> Any:
+    """Returns the interface of an array on a GPU; None if there is none, or DLPack tells more."""
+    try:
+        interface = getattr(obj, "__cuda_array_interface__", None)
+    except KeyError:  # PyTorch's, for types without a letter
+        return None
+    if interface is None or interface["typestr"][1] != "V" or not hasattr(obj, "__dlpack__"):
+        return interface
+    return interface if hasattr(getattr(obj, "dtype", None), "name") else None
+
+
 def _view(obj: Any) -> View:
+    if _is_numpy(obj, "numpy.ma", "MaskedArray"):
+        raise ValueError("arrays with a mask cannot be sent")
     interface = getattr(obj, "__array_interface__", None)
-    if interface is not None:
+    # Without an address in it, the object has the buffer protocol.
+    if interface is not None and isinstance(interface.get("data"), tuple):
         return _of_interface(obj, interface, on_gpu=False)
-    interface = getattr(obj, "__cuda_array_interface__", None)
+    interface = _cuda_interface(obj)
     if interface is not None:
         return _of_interface(obj, interface, on_gpu=True)
     try:
@@ -149,7 +180,7 @@ def readable(obj: Any, what: str) -> View:
     """Returns the memory of an array that is sent. Errors begin with `what`."""
     try:
         return _view(obj)
-    except (ValueError, BufferError) as error:
+    except (ValueError, BufferError, RuntimeError) as error:
         raise ValueError(f"{what}: {error}") from error
     except TypeError as error:
         raise TypeError(f"{what}: {error}") from error
@@ -175,6 +206,6 @@ def new_like(obj: Any, view: View, shape: Tuple[int, ...], what: str) -> Any:
     except ImportError:
         size = math.prod(shape) * view.dtype.itemsize
         return memoryview(bytearray(size)).cast(memoryview(obj).format, shape)
-    if isinstance(obj, numpy.ndarray):
+    if isinstance(obj, (numpy.ndarray, numpy.generic)):
         return numpy.empty(shape, obj.dtype)
     return numpy.empty(shape, numpy.dtype(view.dtype.name))

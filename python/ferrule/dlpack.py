@@ -11,7 +11,7 @@ from ctypes import c_void_p
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
-_READ_ONLY = 1
+_READ_ONLY, _IS_COPIED = 1, 2
 
 # Codes of types, as letters of array interfaces, or as names.
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
@@ -70,7 +70,7 @@ def _export(obj: Any, device: int) -> Any:
     # Work of the exporter's stream precedes that of the legacy default stream, whose number is 1.
     options = {"stream": 1} if device == CUDA else {}
     try:
-        return obj.__dlpack__(max_version=(1, 0), **options)
+        return obj.__dlpack__(max_version=(1, 0), copy=False, **options)
     except TypeError:
         return obj.__dlpack__(**options)
 
@@ -86,6 +86,8 @@ def read(obj: Any) -> Tensor:
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
             raise ValueError(f"DLPack {versioned.major} is unknown: this package reads 1.x")
+        if versioned.flags & _IS_COPIED:
+            raise ValueError("its package exports a copy of the array, not its memory")
         readonly = bool(versioned.flags & _READ_ONLY)
         tensor = versioned.tensor
     else:

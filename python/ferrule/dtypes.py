@@ -6,6 +6,7 @@ that do not reduce. Reductions of bool use uint8 (a sum is "any", a product is "
 complex numbers use their parts.
 """
 
+import re
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from . import _lib
@@ -32,6 +33,7 @@ def _table() -> Dict[str, DType]:
 
 
 _KNOWN = _table()
+IEEE_E4M3 = "float8_e4m3 with infinities"
 _FAMILIES = {"i": "int", "u": "uint", "f": "float", "c": "complex", "b": "bool"}
 # struct's letters. "l" and "L" have 8 bytes in native mode, and 4 in standard mode.
 _LETTERS = {"?": "b", "b": "i", "h": "i", "i": "i", "l": "i", "q": "i", "n": "i"}
@@ -47,6 +49,13 @@ def named(name: str, itemsize: int = 0) -> DType:
     if itemsize == 0:
         raise ValueError(f"dtype {name!r} is unknown: use one of {', '.join(_KNOWN)}")
     return DType(name, itemsize, None, 1)
+
+
+def of_name(name: str, itemsize: int) -> DType:
+    """Returns the type of an array whose package calls it so: ml_dtypes, for example."""
+    if name == "float8_e4m3":  # has infinities; that of the library is float8_e4m3fn
+        return DType(IEEE_E4M3, itemsize, None, 1)
+    return named(name, itemsize)
 
 
 def of_kind(kind: str, itemsize: int) -> DType:
@@ -75,7 +84,8 @@ def of_format(text: str, itemsize: int) -> DType:
         return of_kind("c", itemsize)
     if text[:1] in (">", "!"):
         raise ValueError(f"{text!r}: the bytes of elements must be in the processor's order")
-    if "O" in letter or "P" in letter:
+    unnamed = re.sub(":[^:]*:", "", letter)  # without the names of fields
+    if "O" in unnamed or "P" in unnamed:
         raise ValueError("Python objects and pointers cannot be sent: use all_gather_object()")
     if letter in _LETTERS:
         return of_kind(_LETTERS[letter], itemsize)

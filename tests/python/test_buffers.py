@@ -10,12 +10,13 @@ import struct
 import unittest
 import weakref
 from typing import Any, Optional
+from unittest import mock
 
 import ranks
 import numpy as np
 
 import ferrule
-from ferrule import _lib, buffers, devices, dlpack, dtypes
+from ferrule import _lib, buffers, devices, dlpack, dtypes, operations
 
 KNOWN = [*_lib.DTYPES, "bool", "complex64", "complex128"]
 
@@ -33,7 +34,10 @@ class OnlyDlpack:
     def __dlpack_device__(self) -> Any:
         return (self.device, 0)
 
-    def __dlpack__(self, stream: Any = None, max_version: Any = None) -> Any:
+    def __dlpack__(
+        self, stream: Any = None, max_version: Any = None, copy: Optional[bool] = None
+    ) -> Any:
+        assert (max_version is None) == (copy is None) and not copy
         if max_version is not None and not self.versioned:
             raise TypeError("max_version")
         capsule = self.inner.__dlpack__()
@@ -81,6 +85,49 @@ class Buffers(unittest.TestCase):
         ):
             dtype = buffers.readable(x, "x").dtype
             self.assertEqual((dtype.itemsize, dtype.code), (itemsize, None), x.dtype)
+
+    def test_numpy_scalars(self) -> None:
+        """They are values: what is read of them is a copy, and nothing is written into it."""
+        for scalar in (np.float64(3), np.int32(-7), np.datetime64(12345, "s"), np.str_("abc")):
+            view = buffers.readable(scalar, "x")
+            gc.collect()
+            others = list(np.zeros(100, scalar.dtype))
+            for other in others:
+                buffers.readable(other, "x")
+            size = view.dtype.itemsize
+            self.assertEqual(ctypes.string_at(view.address, size), scalar.tobytes())
+            with self.assertRaisesRegex(ValueError, "read-only"):
+                buffers.writable(scalar, "x")
+            made = buffers.new_like(scalar, view, (2,), "x")
+            self.assertEqual((made.shape, made.dtype), ((2,), scalar.dtype))
+
+    def test_interface_without_address(self) -> None:
+        class Other(bytearray):
+            @property
+            def __array_interface__(self) -> Any:
+                return {"version": 3, "typestr": "|u1", "shape": (3,)}
+
+        self.assertEqual(buffers.writable(Other(3), "x").dtype.name, "uint8")
+
+    def test_masked(self) -> None:
+        with self.assertRaisesRegex(ValueError, "mask"):
+            buffers.readable(np.ma.array([1, 2], mask=[0, 1]), "x")
+
+    def test_units_and_fields(self) -> None:
+        """Types that the library does not know are the same if they are those of one array."""
+        kinds = ["M8[s]", "M8[ms]", "m8[s]", [("a", "i4")], [("b", "i4")], [("a", "f4")], "S4", "V4"]
+        views = [buffers.readable(np.zeros(2, kind), "x") for kind in kinds]
+        for first in range(len(kinds)):
+            again = buffers.readable(np.zeros(3, kinds[first]), "x")
+            for second, view in enumerate(views):
+                if first == second:
+                    operations.same_type("x", again, view)
+                else:
+                    with self.assertRaises(ValueError, msg=(kinds[first], kinds[second])):
+                        operations.same_type("x", again, view)
+        self.assertEqual(dtypes.of_format("T{i:Offset:f:OP:}", 8).itemsize, 8)
+        with self.assertRaisesRegex(ValueError, "pointers"):
+            dtypes.of_format("T{i:a:O:b:}", 16)
 
     def test_order(self) -> None:
         x = np.zeros((4, 3, 2))
@@ -150,10 +197,41 @@ class Buffers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "read-only"):
             buffers.writable(OnlyDlpack(halves, True, flags=1), "x")
         buffers.readable(OnlyDlpack(halves, True, flags=1), "x")
+        with self.assertRaisesRegex(ValueError, "copy"):
+            buffers.readable(OnlyDlpack(halves, True, flags=2), "x")
         other = OnlyDlpack(halves)
         other.device = 10
         with self.assertRaisesRegex(ValueError, "CUDA"):
             buffers.readable(other, "x")
+        failing = mock.Mock(spec=["__dlpack__", "__dlpack_device__"])
+        failing.__dlpack_device__ = lambda: (1, 0)
+        failing.__dlpack__ = mock.Mock(side_effect=RuntimeError("requires grad"))
+        with self.assertRaisesRegex(ValueError, "^x: requires grad"):
+            buffers.readable(failing, "x")
+
+    def test_gpu_types(self) -> None:
+        """DLPack is asked where the interface for CUDA cannot tell the type."""
+
+        class Both(OnlyDlpack):
+            interface: Any = None
+
+            @property
+            def __cuda_array_interface__(self) -> Any:
+                if self.interface is None:
+                    raise KeyError("bfloat16")
+                return self.interface
+
+        x = np.zeros(2, np.uint16)
+        for interface, name in (
+            (None, "bfloat16"),
+            (dict(x.__array_interface__, typestr="<V2"), "bfloat16"),
+            (x.__array_interface__, "uint16"),
+        ):
+            both = Both(x, code=4)
+            both.interface = interface
+            both.device = dlpack.CUDA
+            view = buffers.readable(both, "x")
+            self.assertEqual((view.dtype.name, view.on_gpu, view.stream), (name, True, 0))
 
     def test_cuda(self) -> None:
         x = np.zeros(3, np.float32)
@@ -181,6 +259,7 @@ class Buffers(unittest.TestCase):
         view = buffers.writable(Named("float8_e5m2", 1, "<f"), "x")
         self.assertEqual(view.dtype.code, _lib.DTYPES["float8_e5m2"])
         self.assertIsNone(buffers.writable(Named("int4", 1), "x").dtype.code)
+        self.assertIsNone(buffers.writable(Named("float8_e4m3", 1), "x").dtype.code)
 
     def test_new(self) -> None:
         x = np.zeros(2, np.int16)
@@ -238,8 +317,6 @@ class Buffers(unittest.TestCase):
                 devices.parse(text)
 
     def test_scalars(self) -> None:
-        from ferrule import operations
-
         def encoded(name: str, number: Any) -> bytes:
             view = buffers.View(0, dtypes.named(name), (1,), False, None)
             return bytes(operations._scalar(view, number))
