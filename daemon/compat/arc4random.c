@@ -3,6 +3,7 @@
  * arc4random(3) for libevent, in wheels: glibc has it since 2.36. With these the daemon runs with
  * glibc 2.34. Any thread.
  */
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,6 +23,8 @@ void arc4random_buf(void *buffer, size_t size)
 		if (n > 0) {
 			at += n;
 			size -= (size_t)n;
+		} else if (n < 0 && errno != EINTR) {
+			abort(); /* the callers have no error to report, and need random numbers */
 		}
 	}
 }

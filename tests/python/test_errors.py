@@ -158,7 +158,7 @@ def joins() -> None:
     fails(ValueError, "no device", join, "job", 0, 1, devices=["eth0"])
     fails(ValueError, "each device once", join, "job", 0, 1, devices=["local", "local"])
     fails(ValueError, "each device once", join, "job", 0, 1, devices=[])
-    fails(Exception, "", join, "job", 0, 1, devices=["packet:no-such-device=10.1.1.1/24"])
+    fails(ferrule.Error, "no-such-device", join, "job", 0, 1, devices=["packet:no-such-device=10.1.1.1/24"])
     fails(ValueError, "", join, "job", 0, 1, algos="nonsense")
     error = fails(ferrule.TimeoutError, "rank 1", join, "alone", 0, 2, timeout=0.3)
     assert error.errno == errno.ETIMEDOUT
