@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "drivers/verbs/internal.h"
 
@@ -122,14 +123,16 @@ static void load(void)
 	/* It is never closed: its providers have state. */
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
-	if (!library)
+	if (!library) {
+		snprintf(verbs_load_reason, sizeof(verbs_load_reason), "%s", dlerror());
 		real.err = ELIBACC;
-	else if (!(FIND(ack_async_event, "ibv_ack_async_event") &&
-			 FIND(ack_cq_events, "ibv_ack_cq_events") &&
-			 FIND(free_device_list, "ibv_free_device_list") &&
-			 FIND(get_device_list, "ibv_get_device_list") &&
-			 FIND(is_fork_initialized, "ibv_is_fork_initialized") FUNCTIONS(AND_FIND)))
+	} else if (!(FIND(ack_async_event, "ibv_ack_async_event") &&
+			   FIND(ack_cq_events, "ibv_ack_cq_events") &&
+			   FIND(free_device_list, "ibv_free_device_list") &&
+			   FIND(get_device_list, "ibv_get_device_list") &&
+			   FIND(is_fork_initialized, "ibv_is_fork_initialized") FUNCTIONS(AND_FIND))) {
 		real.err = ELIBBAD;
+	}
 }
 
 /* errno ELIBACC: there is no libibverbs. ELIBBAD: it is too old. */

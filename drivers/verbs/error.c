@@ -12,6 +12,8 @@
 
 #include "lib/base/error.h"
 
+char verbs_load_reason[256];
+
 int verbs_errno(int rc)
 {
 	if (rc > 0)

@@ -29,8 +29,9 @@ static int no_devices(int err)
 {
 	if (err == ELIBACC)
 		return frl_fail(-ENODEV,
-			"RDMA NICs need libibverbs.so.1, which cannot be opened: install rdma-core "
-			"(libibverbs1)");
+			"RDMA NICs need libibverbs.so.1, which cannot be opened (%s): install "
+			"rdma-core (libibverbs1)",
+			verbs_load_reason);
 	if (err == ELIBBAD)
 		return frl_fail(-ENODEV,
 			"libibverbs.so.1 is too old for Ferrule: install rdma-core 35 or later");
