@@ -41,8 +41,9 @@ class Communicator(Objects):
     A forked child cannot use the communicators of its parent.
     """
 
-    def __init__(self, state: State) -> None:
-        """For join() and split() only."""
+    def __init__(self, state: State, parent: Optional["Communicator"] = None) -> None:
+        """For join() and split() only. The parent stays open as long as its parts."""
+        self._parent = parent
         self._state = state
         self.rank = state.rank
         self.size = state.size
@@ -104,7 +105,7 @@ class Communicator(Objects):
         handle = interruptible(lambda: state.use(split), _discard)
         if handle == 0:
             return None
-        return Communicator(State(handle, f"{state.name}/{color}", state.is_threaded, state))
+        return Communicator(State(handle, f"{state.name}/{color}", state.is_threaded, state), self)
 
     def duplicate(self) -> "Communicator":
         """Returns a communicator of the same ranks; see split()."""

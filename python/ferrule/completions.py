@@ -4,7 +4,7 @@
 import ctypes
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
 
 from . import _lib, errors
 from .requests import Operation
@@ -34,16 +34,20 @@ class Completions:
             self._add_thread()
             self._add_thread()
 
-    def future(self, operation: Operation, owner: Any) -> "Future[Any]":
-        """Returns a future of the operation, which nobody may wait for otherwise.
+    def future(
+        self, operation: Operation, owner: Any, keep: Callable[["Future[Any]"], None]
+    ) -> None:
+        """Makes a future of the operation, which nobody may wait for otherwise.
 
-        Holds `owner` until the operation has completed.
+        Calls keep(future), also if an exception of a signal handler follows. Holds `owner` until
+        the operation has completed.
         """
         future: "Future[Any]" = Future()
         future.set_running_or_notify_cancel()
         if operation.done:
             _complete(future, operation)
-            return future
+            keep(future)
+            return
         with self._lock:
             if self._is_stopped:
                 raise ValueError(self._state.why_closed)
@@ -52,14 +56,23 @@ class Completions:
             self._futures[number] = (operation, future, owner)
             self._changed.notify_all()
 
-        def detach(_: int) -> None:
-            code = _lib.request_detach(operation.handle, number)
-            if code != 0:
-                del self._futures[number]
-                raise errors.last(code)
+        codes: List[int] = []
 
-        self._state.use(detach)
-        return future
+        def detach(_: int) -> None:
+            try:
+                # As in Operation.poll(): the code is always kept.
+                codes.extend(map(_lib.request_detach, (operation.handle,), (number,)))
+            finally:
+                if codes and codes[0] == 0:
+                    keep(future)
+            if codes[0] != 0:
+                raise errors.last(codes[0])
+
+        try:
+            self._state.use(detach)
+        finally:
+            if not codes or codes[0] != 0:
+                self._futures.pop(number, None)
 
     def close(self, handle: int) -> None:
         """Ends the threads, except those in callbacks, which end by themselves."""
@@ -108,15 +121,20 @@ class Completions:
             if found == 1:
                 entry = self._futures.pop(number.value, None)
         if entry is not None:
-            operation, future, _ = entry
-            operation.finish(error)
-            self._state.settled(operation)
-            _complete(future, operation)
+            self._finish(entry, error)
+        # They may hold the communicator. Its end waits for the threads that are counted below.
+        entry = error = None
         with self._lock:
             if self._is_stopped or self._waiting >= 2:
                 return False
             self._waiting += 1
             return True
+
+    def _finish(self, entry: Tuple[Operation, "Future[Any]", Any], error: Any) -> None:
+        operation, future, _ = entry
+        operation.finish(error)
+        self._state.settled(operation)
+        _complete(future, operation)
 
 
 def _complete(future: "Future[Any]", operation: Operation) -> None:

@@ -3,7 +3,8 @@
 
 import ctypes
 import threading
-from typing import Dict, List, NamedTuple, Optional, Sequence, Union
+from collections import deque
+from typing import Deque, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from . import _lib, errors
 
@@ -50,6 +51,26 @@ class _Open:
 
 _lock = threading.Lock()
 _open: Dict[Device, _Open] = {}
+# Devices that were given back. The garbage collector may give back one in a thread that has the
+# lock: whoever has it, or had it, takes them from here.
+_returned: Deque[Device] = deque()
+
+
+def _take_back() -> None:
+    """Closes returned devices without another user, unless the holder of the lock will do it."""
+    while _returned and _lock.acquire(blocking=False):
+        try:
+            while _returned:
+                device = _returned.popleft()
+                found = _open.get(device)
+                if found is None:
+                    continue
+                found.users -= 1
+                if found.users == 0:
+                    del _open[device]
+                    _lib.device_close(found.handle)
+        finally:
+            _lock.release()
 
 
 def _encode(text: Optional[str]) -> Optional[bytes]:
@@ -96,19 +117,14 @@ class Lease:
         except BaseException:
             self.close()
             raise
+        finally:
+            _take_back()
 
     def close(self) -> None:
         """Idempotent. A child of fork() closes nothing."""
         devices, self._devices, self.handles = self._devices, [], []
-        for device in reversed(devices):
-            with _lock:
-                found = _open.get(device)
-                if found is None:
-                    continue
-                found.users -= 1
-                if found.users == 0:
-                    del _open[device]
-                    _lib.device_close(found.handle)
+        _returned.extend(reversed(devices))
+        _take_back()
 
 
 def _as_device(name: Union[str, Device]) -> Device:
@@ -120,3 +136,4 @@ def forget() -> None:
     global _lock
     _lock = threading.Lock()
     _open.clear()
+    _returned.clear()

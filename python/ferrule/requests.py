@@ -109,6 +109,7 @@ class Request(Generic[T]):
 
         Returns False while another thread waits for the operation.
         """
+        self._check_open()
         operation = self._operation
         if not operation.done:
             self._state.check_open()
@@ -128,6 +129,7 @@ class Request(Generic[T]):
         False: the operation goes on and the request stays usable. The same holds after a
         KeyboardInterrupt.
         """
+        self._check_open()
         if self._future is not None:
             return self._wait_future(self._future, timeout)
         operation = self._operation
@@ -158,10 +160,22 @@ class Request(Generic[T]):
         `asyncio.wrap_future()` makes it awaitable. All calls return the same future. A callback of
         it may start and wait for operations. Needs a communicator with progress="thread".
         """
+        self._check_open()
         with self._lock:
             if self._future is None:
-                self._future = self._state.completions().future(self._operation, self)
-            return self._future
+                self._state.completions().future(self._operation, self, self._keep)
+            future = self._future
+        assert future is not None
+        return future
+
+    def _keep(self, future: "Future[T]") -> None:
+        self._future = future
+
+    def _check_open(self) -> None:
+        """After fork() the lock and the future may be those of a thread that the child lacks."""
+        operation = self._operation
+        if self._state.is_closed and not operation.done:
+            raise ValueError(f"{operation.name}: {self._state.why_closed}")
 
     def _wait_future(self, future: "Future[T]", timeout: Optional[float]) -> T:
         import concurrent.futures

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Set, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
 
 from . import _lib, devices, errors
 from .completions import Completions
@@ -45,7 +45,7 @@ class State:
         self._pending: Set[Operation] = set()
         self._abandoned: List[Operation] = []
         self._completions: Optional[Completions] = None
-        self._is_closing = False
+        self._closer: Dict[str, Tuple[int]] = {}  # the thread of the close() in progress
         # Calls in progress and their threads. One operation of a dict needs no lock.
         self._users: Dict[object, int] = {}
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class State:
         if not self.is_threaded:
             raise ValueError('futures need a communicator with progress="thread"')
         with self._lock:
-            if self._handle is None or self._is_closing:
+            if self._handle is None or self._closer:
                 raise ValueError(self.why_closed)
             if self._completions is None:
                 self._completions = Completions(self)
@@ -163,16 +163,31 @@ class State:
     def close(self, reason: Optional[str] = None) -> None:
         """Destroys the communicator, after those that were split from it.
 
-        A call of another thread ends with AbortedError. With a reason, aborts before.
+        A call of another thread ends with AbortedError. With a reason, aborts before. After an
+        exception of a signal handler, either the communicator is as before, or it is destroyed.
         """
         for child in list(self._children):
             child.close(reason)
+        mine = threading.get_ident()
+        claim = (mine,)
+        try:
+            # No bytecode is between question and answer: a signal handler may close it as well.
+            while (first := self._closer.setdefault("", claim)) is not claim:
+                # Who is called within close(), or within a call that close() awaits, goes on.
+                if first[0] == mine or mine in list(self._users.values()):
+                    return
+                time.sleep(0.001)
+            self._close(reason)
+        finally:
+            if self._closer.get("") is claim:
+                self._closer.clear()
+
+    def _close(self, reason: Optional[str]) -> None:
         with self._lock:
             handle = self._handle
-            if handle is None or self._is_closing:
-                return
-            self._is_closing = True
             completions = self._completions
+        if handle is None:
+            return
         if completions is not None:
             completions.close(handle)
         mine = threading.get_ident()
@@ -180,18 +195,33 @@ class State:
             reason = f"rank {self.rank} closed it during an operation"
         if reason is not None:
             _abort(handle, reason)
-        self._handle = None
-        while any(user != mine for user in list(self._users.values())):
-            time.sleep(0.001)
-        _lib.comm_destroy(handle)
-        if completions is not None:
-            completions.fail_rest(ValueError(self.why_closed))
-        for operation in list(self._pending):
-            operation.finish(ValueError(f"{operation.name}: {self.why_closed}"))
-        self._pending.clear()
-        self._abandoned.clear()
-        if self._release is not None:
-            self._release()
+        ended: List[Any] = []
+        try:
+            self._handle = None
+            while any(user != mine for user in list(self._users.values())):
+                time.sleep(0.001)
+            # As in Operation.poll(): whether the call was made is always known.
+            ended.extend(map(_lib.comm_destroy, (handle,)))
+        finally:
+            if ended:
+                self._end(completions)
+            else:
+                self._handle = handle
+
+    def _end(self, completions: Optional[Completions]) -> None:
+        """The handle is destroyed: ends all that depended on it."""
+        try:
+            if completions is not None:
+                completions.fail_rest(ValueError(self.why_closed))
+        finally:
+            try:
+                for operation in list(self._pending):
+                    operation.finish(ValueError(f"{operation.name}: {self.why_closed}"))
+                self._pending.clear()
+                self._abandoned.clear()
+            finally:
+                if self._release is not None:
+                    self._release()
 
     def forget(self) -> None:
         """In a child of fork(): the communicator is the parent's."""
@@ -200,6 +230,7 @@ class State:
         self._release = None
         self._completions = None
         self._users.clear()
+        self._closer.clear()
         self._lock = threading.Lock()
 
 

@@ -11,12 +11,13 @@ import threading
 import time
 import unittest
 from typing import Any, List
+from unittest import mock
 
 import ranks
 import numpy as np
 
 import ferrule
-from ferrule import devices, interrupts
+from ferrule import _lib, devices, interrupts
 
 
 def splits(comm: Any) -> None:
@@ -74,6 +75,87 @@ def garbage(job: str, rank: int) -> None:
     del part
     gc.collect()
     assert request.wait()[0] == 2
+
+
+def last_reference(job: str, rank: int) -> None:
+    """The thread of a future drops the last reference to its communicator, and closes it."""
+    comm = ferrule.join(job, rank, 2, timeout=ranks.LIMIT)
+    dropped = threading.Event()
+    comm.barrier(async_op=True).future().result(ranks.LIMIT)
+    state, request = comm._state, comm.barrier(async_op=True)
+    future = request.future()
+    future.add_done_callback(lambda _: dropped.wait(ranks.LIMIT))
+    del comm, request, future
+    gc.collect()
+    dropped.set()
+    end = time.monotonic() + ranks.LIMIT
+    while opened() > 0:
+        assert time.monotonic() < end, "the communicator was not closed"
+        time.sleep(0.01)
+    assert state.is_closed
+
+
+def parent_dropped(job: str, rank: int) -> None:
+    """A part keeps what it was split from."""
+    comm = ferrule.join(job, rank, 2, timeout=ranks.LIMIT)
+    part = comm.duplicate()
+    del comm
+    gc.collect()
+    assert part.all_reduce(np.ones(10))[0] == 2
+    del part
+    gc.collect()
+    assert opened() == 0
+
+
+def interrupted_close(job: str, rank: int) -> None:
+    """Ctrl-C before the end of close(): close() works again; after it, all is released."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    destroy = _lib.comm_destroy
+    signal_itself = ctypes.CDLL(None)["raise"]
+    signal_itself.argtypes = [ctypes.c_void_p]
+    for is_late in (False, True):
+        comm = ferrule.join(f"{job}-{is_late}", rank, 2, timeout=ranks.LIMIT)
+        state = comm._state
+        operations = [comm.recv(np.ones(10), 1 - rank, async_op=True)._operation]
+        token = object()
+        if is_late:  # a call that sets the signal stands for the one that destroys
+            destroy(state._handle)
+            state._handle = int(signal.SIGINT)
+            _lib.comm_destroy = signal_itself
+        else:  # a call of another thread that does not end
+            request = comm.recv(np.ones(10), 1 - rank, async_op=True)
+            request.future()
+            operations.append(request._operation)
+            del request
+            state._users[token] = -1
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            comm.close()
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("not interrupted")
+        finally:
+            _lib.comm_destroy = destroy
+        assert comm.closed == is_late
+        state._users.pop(token, None)
+        comm.close()
+        assert comm.closed and opened() == 0
+        assert all(operation.done for operation in operations)
+
+
+def closed_twice(comm: Any) -> None:
+    """A second close() returns when the first one has closed."""
+    token = object()
+    comm._state._users[token] = -1
+    first = threading.Thread(target=comm.close)
+    first.start()
+    while not comm.closed:
+        time.sleep(0.001)
+    threading.Timer(0.2, comm._state._users.pop, (token,)).start()
+    comm.close()
+    assert opened() == 0
+    first.join()
 
 
 def shared_device(job: str, rank: int) -> None:
@@ -142,10 +224,12 @@ def forks(comm: Any) -> None:
     pending = comm.all_reduce(np.ones(10), async_op=True)
     comm.barrier(async_op=True).future()
     pending._lock.acquire()  # as if another thread waited for it
+    late = comm.recv(np.ones(10), 1 - comm.rank, async_op=True)
+    late.future()
     child = os.fork()
     if child == 0:
         try:
-            for call in (comm.barrier, pending.wait, lambda: comm.split(0)):
+            for call in (comm.barrier, pending.wait, late.wait, late.test, late.future):
                 try:
                     call()
                 except ValueError as error:
@@ -154,7 +238,7 @@ def forks(comm: Any) -> None:
                     os._exit(3)
             comm.close()
             address = memory.ctypes.data
-            del memory, comm, pending
+            del memory, comm, pending, late
             gc.collect()
             assert ctypes.string_at(address, 4000) == bytes(4000)
             with ferrule.join(f"child-{os.getpid()}", 0, 1) as own:
@@ -167,6 +251,8 @@ def forks(comm: Any) -> None:
         os._exit(0)
     pending._lock.release()
     assert os.waitpid(child, 0)[1] == 0
+    comm.send(np.ones(10), 1 - comm.rank)
+    late.wait(ranks.LIMIT)
     assert (pending.wait() == 2).all()
     memory[:] = 1
     comm.all_reduce(memory)
@@ -249,6 +335,41 @@ class Lifetime(unittest.TestCase):
 
     def test_garbage(self) -> None:
         self._run(garbage)
+
+    def test_last_reference(self) -> None:
+        self._run(last_reference)
+
+    def test_parent_dropped(self) -> None:
+        self._run(parent_dropped)
+
+    def test_interrupted_close(self) -> None:
+        self._run(interrupted_close)
+
+    def test_closed_twice(self) -> None:
+        ranks.run(self, 2, closed_twice)
+
+    def test_returned_inside(self) -> None:
+        """The garbage collector gives back devices while this thread opens or closes some."""
+        closed: List[int] = []
+        leases: List[Any] = []
+
+        def reenter(*_: Any) -> int:
+            if leases:
+                leases.pop().close()
+            return 1
+
+        def close(handle: int) -> None:
+            reenter()
+            closed.append(handle)
+
+        with mock.patch.object(devices, "_open_device", reenter):
+            with mock.patch.object(devices._lib, "device_close", close):
+                leases.append(devices.Lease(["local"]))
+                lease = devices.Lease(["fabric:a"])
+                self.assertEqual(list(devices._open), [devices.parse("fabric:a")])
+                leases.append(devices.Lease(["fabric:b"]))
+                lease.close()
+        self.assertEqual((len(closed), opened()), (3, 0))
 
     def test_shared_device(self) -> None:
         self._run(shared_device)

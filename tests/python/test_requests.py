@@ -17,7 +17,7 @@ import ranks
 import numpy as np
 
 import ferrule
-from ferrule import _lib, requests
+from ferrule import _lib, completions, requests
 
 
 def in_order(comm: Any) -> None:
@@ -175,11 +175,11 @@ def interrupted(comm: Any) -> None:
         if comm.rank == 0:
             ferrule_state = comm._state
             waits = threading.Event()
-            inner = ferrule_state.use
+            inner = ferrule_state.wait
 
-            def use(function: Any) -> Any:
+            def wait_for(*arguments: Any) -> None:
                 waits.set()
-                return inner(function)
+                inner(*arguments)
 
             def press() -> None:
                 waits.wait()
@@ -189,7 +189,7 @@ def interrupted(comm: Any) -> None:
             request = comm.all_reduce(x, async_op=True)
             for operation in (request.wait, lambda: comm.all_reduce(y)):
                 waits.clear()
-                ferrule_state.use = use
+                ferrule_state.wait = wait_for
                 thread = threading.Thread(target=press)
                 thread.start()
                 try:
@@ -199,7 +199,7 @@ def interrupted(comm: Any) -> None:
                 else:
                     raise AssertionError("not interrupted")
                 finally:
-                    ferrule_state.use = inner
+                    ferrule_state.wait = inner
                     thread.join()
             assert not request.test()
             other.barrier()
@@ -231,6 +231,32 @@ class Requests(unittest.TestCase):
             signal.signal(signal.SIGINT, handler)
         self.assertTrue(operation.done)
         self.assertIsNone(operation.error)
+
+    def test_interrupted_detach(self) -> None:
+        """A signal before, or during, the call that detaches a request: what it did is kept."""
+        signal_itself = ctypes.CDLL(None)["raise"]  # returns 0 as the library would
+        signal_itself.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+        before = mock.Mock(side_effect=KeyboardInterrupt)
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            for call, number, error, is_detached in (
+                (before, 0, KeyboardInterrupt, False),
+                (signal_itself, 12345, ferrule.Error, False),
+                (signal_itself, signal.SIGINT, KeyboardInterrupt, True),
+            ):
+                state = mock.Mock(use=lambda function: function(1))
+                operation = requests.Operation("x")
+                operation.handle = ctypes.c_void_p(number)
+                kept: List[Any] = []
+                with mock.patch.object(_lib, "request_detach", call):
+                    with mock.patch.object(completions.Completions, "_add_thread"):
+                        made = completions.Completions(state)
+                    with self.assertRaises(error):
+                        made.future(operation, None, kept.append)
+                self.assertEqual(len(kept), is_detached)
+                self.assertEqual(len(made._futures), is_detached)
+        finally:
+            signal.signal(signal.SIGINT, handler)
 
     def test_in_order(self) -> None:
         ranks.run(self, 2, in_order)
