@@ -130,7 +130,8 @@ static void load(void)
 			   FIND(ack_cq_events, "ibv_ack_cq_events") &&
 			   FIND(free_device_list, "ibv_free_device_list") &&
 			   FIND(get_device_list, "ibv_get_device_list") &&
-			   FIND(is_fork_initialized, "ibv_is_fork_initialized") FUNCTIONS(AND_FIND))) {
+			   FIND(is_fork_initialized, "ibv_is_fork_initialized")
+				   FUNCTIONS(AND_FIND))) {
 		real.err = ELIBBAD;
 	}
 }

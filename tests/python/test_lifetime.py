@@ -115,6 +115,12 @@ def interrupted_close(job: str, rank: int) -> None:
     signal_itself.argtypes = [ctypes.c_void_p]
     for is_late in (False, True):
         comm = ferrule.join(f"{job}-{is_late}", rank, 2, timeout=ranks.LIMIT)
+        if rank == 1:
+            try:
+                comm.recv(np.ones(10), 0)
+            except ferrule.AbortedError:
+                comm.close()
+                continue
         state = comm._state
         operations = [comm.recv(np.ones(10), 1 - rank, async_op=True)._operation]
         token = object()
@@ -128,9 +134,10 @@ def interrupted_close(job: str, rank: int) -> None:
             operations.append(request._operation)
             del request
             state._users[token] = -1
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        sleep = mock.Mock(side_effect=KeyboardInterrupt)
         try:
-            comm.close()
+            with mock.patch("ferrule.state.time", mock.Mock(sleep=sleep)):
+                comm.close()
         except KeyboardInterrupt:
             pass
         else:
