@@ -111,8 +111,6 @@ class Request(Generic[T]):
         """
         self._check_open()
         operation = self._operation
-        if not operation.done:
-            self._state.check_open()
         if not operation.done and self._future is None and self._lock.acquire(blocking=False):
             try:
                 self._state.wait(operation, 0.0)
@@ -135,7 +133,6 @@ class Request(Generic[T]):
         operation = self._operation
         deadline = None if timeout is None else time.monotonic() + timeout
         if not operation.done:
-            self._state.check_open()  # another thread of the parent may hold the lock after fork()
             if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
                 raise self._late(timeout)
             try:
