@@ -81,11 +81,14 @@ def last_reference(job: str, rank: int) -> None:
     """The thread of a future drops the last reference to its communicator, and closes it."""
     comm = ferrule.join(job, rank, 2, timeout=ranks.LIMIT)
     dropped = threading.Event()
-    comm.barrier(async_op=True).future().result(ranks.LIMIT)
-    state, request = comm._state, comm.barrier(async_op=True)
+    signals = comm.duplicate()
+    state, request = comm._state, comm.recv(np.ones(1), 1 - rank, async_op=True)
     future = request.future()
     future.add_done_callback(lambda _: dropped.wait(ranks.LIMIT))
-    del comm, request, future
+    signals.barrier()  # a callback of a complete future would run in this thread
+    signals.close()
+    comm.send(np.ones(1), 1 - rank)
+    del comm, signals, request, future
     gc.collect()
     dropped.set()
     end = time.monotonic() + ranks.LIMIT
