@@ -74,24 +74,42 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
 	return hash;
 }
 
-/*
- * Identifies the daemon of this process. Two processes have the same daemon if its socket is in the
- * same folder of the same kernel. The socket itself is replaced when a daemon is started; paths and
- * host names may be the same in two containers.
- */
-static int find_place(char place[PLACE + 1])
+/* Finds the folder of the daemon's socket, and adds the socket's name to the hash. */
+static int find_folder(struct stat *ret_folder, uint64_t *hash)
 {
-	char path[DAEMON_PATH] = "", boot[64] = "", *slash;
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-	struct stat folder;
-	FILE *file;
+	char path[DAEMON_PATH] = "", *real, *slash;
+	int err = 0;
 
 	if (!control_place(path, sizeof(path)))
 		return frl_fail(-ENOTCONN, "there is no connection to a control daemon");
-	slash = strrchr(path, '/');
-	slash[slash == path] = '\0';
-	if (stat(path, &folder))
-		return frl_fail(errno, "cannot read %s: %s", path, frl_strerror(errno));
+	real = realpath(path, NULL);
+	if (!real)
+		return frl_fail(-errno, "cannot find %s: %s", path, frl_strerror(errno));
+	slash = strrchr(real, '/');
+	*hash = mix(*hash, slash, strlen(slash));
+	slash[slash == real] = '\0';
+	if (stat(real, ret_folder))
+		err = frl_fail(-errno, "cannot read %s: %s", real, frl_strerror(errno));
+	free(real);
+	return err;
+}
+
+/*
+ * Identifies the daemon of this process. Two processes have the same daemon if its socket has the
+ * same name in the same folder of the same kernel. The socket itself is replaced when a daemon is
+ * started; whole paths and host names may be the same in two containers.
+ */
+static int find_place(char place[PLACE + 1])
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	char boot[64] = "";
+	struct stat folder;
+	FILE *file;
+	int err;
+
+	err = find_folder(&folder, &hash);
+	if (err)
+		return err;
 	file = fopen("/proc/sys/kernel/random/boot_id", "re");
 	if (file && !fgets(boot, sizeof(boot), file))
 		boot[0] = '\0';
