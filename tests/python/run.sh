@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# tests/python/run.sh TEST.py: runs a file of tests by FRL_PYTHON, or by Debian's Python, for which
+# tests/python/run.sh TEST.py ARGUMENT...: runs a file of tests by FRL_PYTHON, or by Debian's Python, for which
 # scripts/install-deps.sh test installs NumPy and PyTorch. Another one may have PyTorch 2:
 # FRL_PYTHON=venv/bin/python meson test -C build --suite python
 set -eu
 python=${FRL_PYTHON:-/usr/bin/python3}
 modules=(numpy)
-case $1 in
-*torch*) modules+=(torch) ;;
+case ${1##*/} in
+*torch* | ddp.py) modules+=(torch) ;;
 esac
 for module in "${modules[@]}"; do
 	"$python" -c "import $module" 2>/dev/null || {
@@ -16,4 +16,4 @@ for module in "${modules[@]}"; do
 		exit 77
 	}
 done
-exec "$python" "$1"
+exec "$python" "$@"
