@@ -5,10 +5,11 @@
     torchrun --nproc_per_node 2 --max_restarts 3 digits.py --checkpoint digits.pt
 
 After each epoch rank 0 replaces the checkpoint. Ranks that torchrun starts again, and later runs,
-resume after its epoch: a rank may be killed at any time. The result is that of a run in which no
-rank is killed, to the bit.
+resume after its epoch: a rank may be killed at any time. With two ranks the result is that of a run
+in which no rank is killed, to the bit. (DDP begins with another order of its buckets, and the sum
+of three numbers depends on the order.)
 
-The only lines about Ferrule are `import ferrule.torch` and the name of the backend.
+Ferrule needs `import ferrule.torch` and the name of the backend, and nothing else in one machine.
 
 Prints: epoch 1 of 25: loss ...
         epoch 25 of 25: loss ...
@@ -32,6 +33,8 @@ BATCH = 24  # of each rank
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", default="ferrule", help="of torch.distributed (ferrule)")
+    parser.add_argument("--device", help="of Ferrule (that of FRL_FABRIC, or the local fabric): "
+                        "packet:eth0=10.1.1.1/24")
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--checkpoint", type=pathlib.Path, help="of rank 0 (none)")
     parser.add_argument("--data", type=pathlib.Path, default=DATA,
@@ -138,10 +141,13 @@ def train(options):
 
 def main():
     options = parse()
-    if options.backend == "ferrule":
-        import ferrule.torch  # noqa: F401 (registers the backend)
     torch.set_num_threads(1)  # the network is small
-    dist.init_process_group(options.backend)
+    group_options = None
+    if options.backend == "ferrule":
+        import ferrule.torch  # registers the backend
+        if options.device:
+            group_options = ferrule.torch.Options(devices=[options.device])
+    dist.init_process_group(options.backend, pg_options=group_options)
     train(options)
     dist.destroy_process_group()
 

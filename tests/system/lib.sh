@@ -257,10 +257,10 @@ two_hosts() {
 	done
 }
 
-# start_hosts LINK: each of the two has a daemon, at 10.9.1.1 and 10.9.1.2 on this link, and its
-# socket is $temp/NAME.sock.
+# start_hosts LINK [CONFIG]: each of the two has a daemon, at 10.9.1.1 and 10.9.1.2 on this link, and
+# its socket is $temp/NAME.sock. CONFIG: more lines of its configuration, where HOST is 1 or 2.
 start_hosts() {
-	local i=0 name
+	local i=0 name config=${2:-}
 	for name in "$a" "$b"; do
 		i=$((i + 1))
 		ip -n "$name" addr add "10.9.1.$i/24" dev "$1"
@@ -270,6 +270,7 @@ start_hosts() {
 			insecure = true;
 			keepalive_ms = 60000;
 			hello_ms = 60000;
+			${config//HOST/$i}
 		CONF
 		start_daemon "$temp/$name.sock" ip netns exec "$name" "$ferruled" \
 			--config "$temp/$name.conf"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rank of examples/torch/digits.py; rank 1 kills itself: torch_killed.py FOLDER OPTION...
+"""A rank of examples/torch/digits.py, of which the last one kills itself: rank_killed.py FOLDER ...
 
-Rank 1 does so in each of the first three tries of torchrun, within an epoch, after a checkpoint.
-Rank 0 writes the error that it gets to FOLDER/TRY.lost, with the milliseconds since the kill.
+It does so in each of the first three tries of torchrun, within an epoch, after a checkpoint. The
+other ranks write the error that they get to FOLDER/TRY.RANK.lost, with the milliseconds since then.
 """
 import os
 import pathlib
@@ -11,11 +11,11 @@ import signal
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "torch"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "examples" / "torch"))
 import digits  # noqa: E402 (of the folder above)
 
 KILLS = 3
-KILL_STEP = 45  # of a try; an epoch of two ranks has 29
+KILL_EPOCH = 1.5  # of a try
 
 
 def kill_at(step, marker):
@@ -35,19 +35,21 @@ def kill_at(step, marker):
 
 def main():
     folder = pathlib.Path(sys.argv.pop(1))
-    tries = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    tries = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     marker = folder / f"{tries}.killed"
-    if os.environ["RANK"] == "1" and tries < KILLS:
-        kill_at(KILL_STEP, marker)
-    # torchrun ends the other ranks when it sees that one has ended. Rank 0 must see it by itself.
+    if rank == ranks - 1 and tries < KILLS:
+        training, _ = digits.load_images(digits.DATA)
+        kill_at(int(KILL_EPOCH * (len(training) // ranks // digits.BATCH)), marker)
+    # torchrun ends the other ranks when it sees that one has ended. They must see it by themselves.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         digits.main()
     except Exception as error:
         if marker.exists():
             since = time.monotonic_ns() - int(marker.read_text(encoding="utf-8"))
-            (folder / f"{tries}.lost").write_text(f"{name_of(error)} {since // 10**6}\n",
-                                                  encoding="utf-8")
+            (folder / f"{tries}.{rank}.lost").write_text(f"{name_of(error)} {since // 10**6}\n",
+                                                         encoding="utf-8")
         raise
 
 

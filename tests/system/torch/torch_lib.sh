@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# For tests of PyTorch, after lib.sh: the Python that has it is $python. Skips without one.
+
+export PYTHONPATH=$system_root/python FERRULE_LIBRARY=$bin/../libferrule.so.0
+export OMP_NUM_THREADS=1 # or torchrun says that it sets it
+export PYTHONDONTWRITEBYTECODE=1
+
+digits=$system_root/examples/torch/digits.py
+
+find_python() {
+	local program
+	for program in ${FRL_PYTHON:+"$FRL_PYTHON"} python3 /usr/bin/python3; do
+		if "$program" -c 'import torch.distributed' >/dev/null 2>&1; then
+			python=$program
+			return
+		fi
+	done
+	skip "there is no torch (Debian: python3-torch)"
+}
+
+# result FILE: "accuracy A, parameters HASH" in the output of digits.py.
+result() {
+	sed -n 's/.*\(accuracy [0-9.]*, parameters [0-9a-f]*\)$/\1/p' "$1"
+}
+
+# lost FILE ERROR: rank_killed.py has written that its rank got this error.
+lost() {
+	local error ms
+	if [ ! -f "$1" ]; then
+		fail "${1##*/}: this rank did not see that another one was killed"
+		return
+	fi
+	read -r error ms <"$1"
+	echo "    ${1##*/}: $error after $ms ms"
+	[ "$error" = "$2" ] || fail "${1##*/}: $error, not $2"
+}
+
+find_python
+"$python" -c 'import torch; print("torch", torch.__version__)'
