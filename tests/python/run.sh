@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# tests/python/run.sh TEST.py ARGUMENT...: runs a file of tests by FRL_PYTHON, or by Debian's Python, for which
-# scripts/install-deps.sh test installs NumPy and PyTorch. Another one may have PyTorch 2:
+# tests/python/run.sh TEST.py ARGUMENT...: runs a file of tests by FRL_PYTHON or Debian's Python,
+# for which scripts/install-deps.sh test installs NumPy and PyTorch. Another one may have PyTorch 2:
 # FRL_PYTHON=venv/bin/python meson test -C build --suite python
 set -eu
 python=${FRL_PYTHON:-/usr/bin/python3}

@@ -257,8 +257,8 @@ two_hosts() {
 	done
 }
 
-# start_hosts LINK [CONFIG]: each of the two has a daemon, at 10.9.1.1 and 10.9.1.2 on this link, and
-# its socket is $temp/NAME.sock. CONFIG: more lines of its configuration, where HOST is 1 or 2.
+# start_hosts LINK [CONFIG]: each of the two has a daemon, at 10.9.1.1 and 10.9.1.2 on this link,
+# and its socket is $temp/NAME.sock. CONFIG: more lines of its configuration, where HOST is 1 or 2.
 start_hosts() {
 	local i=0 name config=${2:-}
 	for name in "$a" "$b"; do

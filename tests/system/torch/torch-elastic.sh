@@ -19,8 +19,8 @@ export GLOO_SOCKET_IFNAME=lo
 # have ended (pytorch/pytorch 135712, 167288). Ferrule must find the ranks of its own try.
 [ "$backend" = ferrule ] || export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
-# trains NAME PROGRAM OPTION...: three ranks under torchrun, with a checkpoint of this name. The Python of
-# Debian 12 cannot run torchrun 1.13 without the options for the output.
+# trains NAME PROGRAM OPTION...: three ranks under torchrun, with a checkpoint of this name. The
+# Python of Debian 12 cannot run torchrun 1.13 without the options for the output.
 trains() {
 	local name=$1
 	shift
