@@ -246,6 +246,8 @@ int operation_init(struct operation *o, const struct frl_comm *comm, const struc
 	o->to_self = shape_is_pair(c->coll) && c->root == comm->rank;
 	set_job(o, comm, c, elem_size);
 	set_signature(o);
+	if (is_barrier && comm->draining)
+		o->signature.root = SIGNATURE_LEAVES;
 	return 0;
 }
 

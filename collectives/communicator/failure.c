@@ -397,6 +397,18 @@ static void describe(char *text, size_t size, const struct signature *s, bool wi
 			dtype_name(s->dtype));
 }
 
+/* The operation is of `rank`, which goes on. */
+static int fail_parted(struct frl_comm *comm, int left, int rank, const struct signature *operation)
+{
+	char text[160];
+
+	describe(text, sizeof(text), operation, false);
+	return comm_fail(comm, -ECONNRESET,
+		"rank %d is gone: it has left, and rank %d runs %s: all ranks must start the same "
+		"operations before they leave",
+		left, rank, text);
+}
+
 int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *theirs,
 	const struct signature *mine)
 {
@@ -404,6 +416,10 @@ int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *
 	const char *b = frl_coll_name((enum frl_coll)mine->coll);
 	char there[160], here[160];
 
+	if (signature_leaves(theirs) && !signature_leaves(mine))
+		return fail_parted(comm, peer, comm->rank, mine);
+	if (signature_leaves(mine) && !signature_leaves(theirs))
+		return fail_parted(comm, comm->rank, peer, theirs);
 	describe(there, sizeof(there), theirs, false);
 	describe(here, sizeof(here), mine, false);
 	if (theirs->coll == mine->coll &&

@@ -39,6 +39,14 @@ struct signature {
 	uint64_t count;
 };
 
+/* Root of the barrier by which ranks leave the communicator. */
+#define SIGNATURE_LEAVES UINT32_MAX
+
+static inline bool signature_leaves(const struct signature *signature)
+{
+	return signature->coll == FRL_BARRIER && signature->root == SIGNATURE_LEAVES;
+}
+
 /* Returns whether each end gives the length of a message, so that the two may differ. `coll` is
  * from a signature, perhaps a peer's: it may have any value. */
 static inline bool signature_has_two_lengths(uint8_t coll)

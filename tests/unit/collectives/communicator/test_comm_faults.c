@@ -162,6 +162,24 @@ static void differ(struct rank *rank)
 JOB_TEST(different_operations, ROWS(differences), job_simulate, .ranks = 3, .main = differ,
 	.arg = &differences[_i]);
 
+/* Rank 1 destroys its communicator while the others go on. */
+static void leave_early(struct rank *rank)
+{
+	static const char *const words[] = { "rank 1 is gone: it has left", NULL };
+	struct frl_collective c = allreduce_of(rank, *(const size_t *)rank->job->arg);
+
+	if (!works_unless(rank, -ECONNRESET) || rank->number == 1)
+		return;
+	if (c.count == 0)
+		c.coll = FRL_BARRIER;
+	fails(rank, &c, -ECONNRESET, words);
+}
+
+static size_t early_counts[] = { 0, 4, LONG };
+
+JOB_TEST(destroyed_early, ROWS(early_counts), job_simulate, .ranks = 3, .main = leave_early,
+	.arg = &early_counts[_i]);
+
 /* Two ranks: the sender has another number of elements than the receiver. */
 static void send_other_count(struct rank *rank)
 {
