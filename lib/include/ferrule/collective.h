@@ -265,11 +265,11 @@ FRL_API int frl_start_group(struct frl_comm *comm, const struct frl_collective c
  * Makes progress and sets *ret_done if the request has completed. A completed or failed request is
  * freed. A call without any event yields the processor to other processes.
  *
- * Returns 0 or the failure, which frl_last_error() explains: -ECONNRESET (a rank has exited, or
- * has destroyed its communicator), -ETIMEDOUT (the text says what each rank waits for), -EPROTO (ranks started different
- * operations), -ENOSPC (a connection needs more links of the local fabric than the 4,096 of a
- * device), -ECANCELED, -EIO. After a failure the contents of recv are undefined, and the
- * communicator can only be destroyed.
+ * Returns 0 or the failure, which frl_last_error() explains: -ECONNRESET (a rank has exited, or has
+ * destroyed its communicator), -ETIMEDOUT (the text says what each rank waits for), -EPROTO (ranks
+ * started different operations), -ENOSPC (a connection needs more links of the local fabric than
+ * the 4,096 of a device), -ECANCELED, -EIO. After a failure the contents of recv are undefined, and
+ * the communicator can only be destroyed.
  */
 FRL_API int frl_request_test(struct frl_request *request, bool *ret_done);
 
