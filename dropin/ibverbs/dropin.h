@@ -159,7 +159,8 @@ struct wr_batch {
 	uint32_t n_wr, wr_room;
 	uint32_t n_sge, sge_room;
 	uint32_t n_bytes, bytes_room;
-	int error; /* an errno: the first failure, which complete returns */
+	struct frl_send_wr spare; /* takes the arguments of a request that failed */
+	int error;                /* an errno: the first failure, which complete returns */
 };
 
 struct dropin_qp {

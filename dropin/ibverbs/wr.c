@@ -100,9 +100,8 @@ static void wr_abort(struct ibv_qp_ex *ex)
 /* Begins a request. After a failure the last one, or a spare one, takes what follows. */
 static struct frl_send_wr *begin(struct ibv_qp_ex *ex, enum frl_wr_opcode opcode)
 {
-	static _Thread_local struct frl_send_wr spare;
 	struct wr_batch *batch = &of(ex)->batch;
-	struct frl_send_wr *wr = &spare;
+	struct frl_send_wr *wr = &batch->spare;
 
 	if (grow(batch, &batch->wr, &batch->wr_room, (uint64_t)batch->n_wr + 1, sizeof(*wr)))
 		wr = &batch->wr[batch->n_wr++];

@@ -8,6 +8,7 @@
 
 #include "gpudirect/gpu.h"
 #include "lib/base/error.h"
+#include "lib/base/thread_text.h"
 
 /* The first CUDA version whose kernel parameters have room for that of ferrule_work_many. */
 enum { MANY_SINCE = 12010 };
@@ -61,29 +62,31 @@ bool image_is_built(void)
 
 const char *image_why_not(int compute_major, int compute_minor, int driver_version)
 {
-	static __thread char text[320];
 	int toolkit = used->toolkit;
 	int needed = image_oldest_driver(used, compute_major, compute_minor);
+	char *text;
 
 	if (!image_is_built())
 		return "this Ferrule was built without GPU kernels: build it with nvcc (CUDA 11.8 "
 		       "or later) and without -Dcuda=disabled";
+	if (needed && driver_version >= needed)
+		return NULL;
+	text = thread_text(THREAD_TEXT_KERNELS);
+	if (!text)
+		return "Ferrule's kernels are for a newer GPU or driver";
 	if (!needed) {
-		snprintf(text, sizeof(text),
+		snprintf(text, THREAD_TEXT_SIZE,
 			"the GPU has compute capability %d.%d, Ferrule's kernels are for %d.%d and "
 			"later",
 			compute_major, compute_minor, used->ptx / 10, used->ptx % 10);
 		return text;
 	}
-	if (driver_version < needed) {
-		snprintf(text, sizeof(text),
-			"kernels of CUDA %d.%d need a driver of CUDA %d.%d or later, not %d.%d: "
-			"install a newer driver, or build with CUDA %d",
-			toolkit / 1000, toolkit % 1000 / 10, needed / 1000, needed % 1000 / 10,
-			driver_version / 1000, driver_version % 1000 / 10, driver_version / 1000);
-		return text;
-	}
-	return NULL;
+	snprintf(text, THREAD_TEXT_SIZE,
+		"kernels of CUDA %d.%d need a driver of CUDA %d.%d or later, not %d.%d: "
+		"install a newer driver, or build with CUDA %d",
+		toolkit / 1000, toolkit % 1000 / 10, needed / 1000, needed % 1000 / 10,
+		driver_version / 1000, driver_version % 1000 / 10, driver_version / 1000);
+	return text;
 }
 
 static int refused(const struct gpu *gpu, cu_result result, const char *call)

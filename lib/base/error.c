@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/base/error.h"
 
+#include <assert.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "lib/base/text.h"
+#include "lib/base/thread_text.h"
 
-static _Thread_local char last_error[ERROR_TEXT_MAX];
-static _Thread_local char strerror_text[128];
+static_assert((int)ERROR_TEXT_MAX == THREAD_TEXT_SIZE, "the text of an error fits");
+
+/* The last failure of the thread had no memory for its text. */
+static _Thread_local bool has_no_text;
 
 static struct {
 	frl_log_fn fn;
@@ -19,13 +24,17 @@ static struct {
 const char *frl_strerror(int err)
 {
 	int number = err < 0 && err != INT_MIN ? -err : err;
+	char *text = thread_text(THREAD_TEXT_STRERROR);
 
-	return strerror_r(number, strerror_text, sizeof(strerror_text));
+	if (!text)
+		return "an error (no memory for its text)";
+	return strerror_r(number, text, THREAD_TEXT_SIZE);
 }
 
 const char *frl_last_error(void)
 {
-	return last_error;
+	return has_no_text ? "no memory for the text of the error"
+			   : thread_text_peek(THREAD_TEXT_ERROR);
 }
 
 void frl_set_log(frl_log_fn fn, enum frl_log_level level, void *arg)
@@ -46,18 +55,26 @@ int frl_fail(int err, const char *format, ...)
 	va_end(args);
 	/* The text may quote untrusted input and is shown on terminals. */
 	text_clean(text);
-	memcpy(last_error, text, sizeof(text));
+	error_restore(text);
 	return err < 0 ? err : -err;
 }
 
 void error_save(char text[ERROR_TEXT_MAX])
 {
-	memcpy(text, last_error, ERROR_TEXT_MAX);
+	const char *last = frl_last_error();
+
+	memcpy(text, last, strlen(last) + 1);
 }
 
 void error_restore(const char text[ERROR_TEXT_MAX])
 {
-	memcpy(last_error, text, ERROR_TEXT_MAX);
+	char *own = NULL;
+
+	if (*text || *thread_text_peek(THREAD_TEXT_ERROR))
+		own = thread_text(THREAD_TEXT_ERROR);
+	has_no_text = *text && !own;
+	if (own)
+		memcpy(own, text, strlen(text) + 1);
 }
 
 void frl_log(enum frl_log_level level, const char *format, ...)

@@ -15,6 +15,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/text.h"
+#include "lib/base/thread_text.h"
 
 enum {
 	MAX_ERRNO = 4095,
@@ -27,7 +28,6 @@ enum {
 	 */
 	MEMORY_FACTOR = 16,
 	MEMORY_BASE = 4096,
-	WHY_SIZE = 128,
 };
 
 struct size_row {
@@ -72,16 +72,16 @@ static const struct {
 	{ &ctl__report__descriptor, "daemon" },
 };
 
-static _Thread_local char why[WHY_SIZE];
-
 static bool invalid(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 static bool invalid(const char *format, ...)
 {
+	char *why = thread_text(THREAD_TEXT_FRAME);
 	va_list arguments;
 
 	va_start(arguments, format);
-	vsnprintf(why, sizeof(why), format, arguments);
+	if (why)
+		vsnprintf(why, THREAD_TEXT_SIZE, format, arguments);
 	va_end(arguments);
 	return false;
 }
@@ -278,9 +278,11 @@ Ctl__Envelope *frame_unpack(const uint8_t *frame, size_t size, const char **ret_
 	size_t budget = MEMORY_BASE + payload * MEMORY_FACTOR;
 	ProtobufCAllocator allocator = { budget_alloc, budget_free, &budget };
 	Ctl__Envelope *envelope;
+	const char *why;
 
 	invalid("it is not a message of the control protocol");
-	*ret_why = why;
+	why = thread_text(THREAD_TEXT_FRAME);
+	*ret_why = why ? why : "it is invalid";
 	envelope = ctl__envelope__unpack(&allocator, payload, frame + FRAME_HEADER);
 	if (!envelope || check_envelope(envelope))
 		return envelope;

@@ -8,6 +8,7 @@
 
 #include "lib/base/net/addr.h"
 #include "lib/base/error.h"
+#include "lib/base/thread_text.h"
 
 bool parse_digits(const char *text, unsigned long max, unsigned long *ret_number)
 {
@@ -53,11 +54,13 @@ err_bad:
 
 const char *format_ip(const struct frl_ip *ip)
 {
-	static _Thread_local char text[INET6_ADDRSTRLEN];
+	char *text = thread_text(THREAD_TEXT_IP);
 
+	if (!text)
+		return "(no memory for an address)";
 	if (ip_is_v4(ip))
-		return inet_ntop(AF_INET, ip->bytes + 12, text, sizeof(text));
-	return inet_ntop(AF_INET6, ip->bytes, text, sizeof(text));
+		return inet_ntop(AF_INET, ip->bytes + 12, text, THREAD_TEXT_SIZE);
+	return inet_ntop(AF_INET6, ip->bytes, text, THREAD_TEXT_SIZE);
 }
 
 bool in_subnet(const struct frl_gid *gid, const struct frl_ip *ip)

@@ -7,8 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "lib/base/error.h"
+#include "lib/base/net/addr.h"
+#include "lib/base/net/ip.h"
 
 #include "tests/fixtures/program.h"
 
@@ -89,6 +94,94 @@ START_TEST(each_thread_has_its_own)
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	ck_assert(was_empty);
 	ck_assert_str_eq(frl_last_error(), "this thread");
+}
+END_TEST
+
+static const char *text_of_thread;
+
+static void *fail_repeatedly(void *arg)
+{
+	frl_fail(-EIO, "first");
+	text_of_thread = frl_last_error();
+	frl_fail(-EIO, "%s", frl_strerror(-123456));
+	ck_assert_ptr_eq(frl_last_error(), text_of_thread);
+	return NULL;
+}
+
+/* The thread's buffers are its own pages: after its end they are not mapped. */
+START_TEST(texts_end_with_their_thread)
+{
+	uintptr_t page = ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+	unsigned char is_resident;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, fail_repeatedly, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_int_eq(mincore((void *)((uintptr_t)text_of_thread & page), 1, &is_resident), -1);
+	ck_assert_int_eq(errno, ENOMEM);
+}
+END_TEST
+
+static const char *text_of_an_address(void)
+{
+	const struct frl_ip ip = ip_from_v4((const uint8_t[]){ 10, 0, 0, 1 });
+
+	return format_ip(&ip);
+}
+
+static const char *text_of_a_number(void)
+{
+	return frl_strerror(-123456);
+}
+
+static const char *(*const without_memory[])(
+	void) = { frl_last_error, text_of_an_address, text_of_a_number };
+
+static void *fail_without_memory(void *arg)
+{
+	const struct rlimit none = { 0, RLIM_INFINITY };
+	int rc;
+
+	/* Check's assertions call malloc(). */
+	setrlimit(RLIMIT_AS, &none);
+	rc = frl_fail(-EIO, "text");
+	for (size_t i = 0; i < ROWS(without_memory); i++)
+		if (!strstr(without_memory[i](), "no memory"))
+			*(size_t *)arg = i + 1;
+	frl_fail(-EIO, "text");
+	setrlimit(RLIMIT_AS, &(const struct rlimit){ RLIM_INFINITY, RLIM_INFINITY });
+	ck_assert_int_eq(rc, -EIO);
+	ck_assert_str_eq(frl_last_error(), "no memory for the text of the error");
+	frl_fail(-EIO, "later");
+	ck_assert_str_eq(frl_last_error(), "later");
+	return NULL;
+}
+
+START_TEST(failures_without_memory)
+{
+	size_t wrong = 0;
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, fail_without_memory, &wrong), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_uint_eq(wrong, 0);
+}
+END_TEST
+
+START_TEST(saved_text_is_restored)
+{
+	char before[ERROR_TEXT_MAX];
+
+	error_save(before);
+	ck_assert_str_eq(before, "");
+	frl_fail(-EIO, "attempt");
+	error_restore(before);
+	ck_assert_str_eq(frl_last_error(), "");
+	frl_fail(-EIO, "kept");
+	error_save(before);
+	frl_fail(-EIO, "attempt");
+	error_restore(before);
+	ck_assert_str_eq(frl_last_error(), "kept");
 }
 END_TEST
 
