@@ -84,7 +84,7 @@ const struct icrc_kernel *const icrc_all_kernels[] = {
 #if defined(__x86_64__)
 	&icrc_avx512,
 	&icrc_avx2,
-	&icrc_avx,
+	&icrc_pclmul,
 #elif defined(__AARCH64EL__)
 	&icrc_arm64,
 #endif

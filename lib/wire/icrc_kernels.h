@@ -30,7 +30,7 @@ struct icrc_kernel {
 
 extern const struct icrc_kernel icrc_avx512; /* and VPCLMULQDQ */
 extern const struct icrc_kernel icrc_avx2;   /* and VPCLMULQDQ */
-extern const struct icrc_kernel icrc_avx;    /* and PCLMULQDQ */
+extern const struct icrc_kernel icrc_pclmul; /* SSE4.1 and PCLMULQDQ */
 extern const struct icrc_kernel icrc_arm64;  /* CRC32 and PMULL */
 extern const struct icrc_kernel icrc_plain;  /* tables; always supported */
 

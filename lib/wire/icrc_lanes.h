@@ -5,7 +5,7 @@
  *
  *	#define ICRC_BITS 512	AVX-512 and VPCLMULQDQ
  *	#define ICRC_BITS 256	AVX2 and VPCLMULQDQ
- *	#define ICRC_BITS 128	AVX and PCLMULQDQ; the default
+ *	#define ICRC_BITS 128	SSE4.1 and PCLMULQDQ; the default
  *
  * A block is a sequence of lanes of 128 bits. Private to lib/wire. Any thread.
  */
@@ -28,7 +28,7 @@
 #elif ICRC_BITS == 256
 #define ICRC_TARGET __attribute__((target("avx2,pclmul,vpclmulqdq")))
 #else
-#define ICRC_TARGET __attribute__((target("avx,pclmul")))
+#define ICRC_TARGET __attribute__((target("sse4.1,pclmul")))
 #endif
 #define ICRC_FN ICRC_TARGET static inline __attribute__((always_inline))
 

@@ -200,7 +200,7 @@ FIRST_INSTRUCTIONS = 553 + 333 + 720 + 822 # docs/reference/performance-parts.md
 
 # The ICRC of other processors: the kernel of bench_protocol, and the most for both ends.
 KERNELS = (("avx2", "with ICRC, VPCLMULQDQ without AVX-512", 1500),
-           ("avx", "with ICRC, PCLMULQDQ", None))
+           ("pclmul", "with ICRC, PCLMULQDQ", None))
 
 
 def packet_instructions(b, *options):
