@@ -27,9 +27,12 @@ for entry in "$build"/*; do
 	esac
 done
 stage=$temp/stage
-prefix=$stage$(meson introspect --buildoptions "$build" |
-	python3 -c 'import json, sys
-print({row["name"]: row["value"] for row in json.load(sys.stdin)}["prefix"])')
+# option NAME: its value in this build.
+option() {
+	meson introspect --buildoptions "$build" | python3 -c 'import json, sys
+print({row["name"]: row["value"] for row in json.load(sys.stdin)}[sys.argv[1]])' "$1"
+}
+prefix=$stage$(option prefix)
 
 install_it() {
 	passes "install-$1" meson install -C "$copy" --no-rebuild --destdir "$stage"
@@ -54,16 +57,24 @@ plugin=$libraries/ferrule/libnccl-net-ferrule.so
 # ---- what is there
 
 for file in bin/ferrule-{allreduce,bench,info,pcap,pingpong,run} bin/ferruled bin/ferrulectl \
-	include/ferrule/ferrule.h lib/systemd/system/ferruled.{service,socket} \
-	lib/sysusers.d/ferruled.conf share/doc/ferrule/examples/ferruled.conf; do
+	include/ferrule/ferrule.h share/doc/ferrule/examples/ferruled.conf; do
 	[ -f "$moved/$file" ] || fail "$file is not installed"
 done
-# The daemon opens packet sockets (packet:) within the unit's limits.
-for line in '^RestrictAddressFamilies=.*\<AF_PACKET\>' '^AmbientCapabilities=.*\<CAP_NET_RAW\>' \
-	'^CapabilityBoundingSet=.*\<CAP_NET_RAW\>'; do
-	grep -q "$line" "$moved/lib/systemd/system/ferruled.service" ||
-		fail "the unit allows no packet sockets: no $line"
-done
+if [ "$(option systemd)" = disabled ]; then
+	found=$(find "$moved" -path '*/systemd/*' -o -path '*/sysusers.d/*')
+	[ -z "$found" ] || fail "a daemon that knows no systemd has units: $found"
+else
+	for file in lib/systemd/system/ferruled.{service,socket} lib/sysusers.d/ferruled.conf; do
+		[ -f "$moved/$file" ] || fail "$file is not installed"
+	done
+	# The daemon opens packet sockets (packet:) within the unit's limits.
+	for line in '^RestrictAddressFamilies=.*\<AF_PACKET\>' \
+		'^AmbientCapabilities=.*\<CAP_NET_RAW\>' \
+		'^CapabilityBoundingSet=.*\<CAP_NET_RAW\>'; do
+		grep -q "$line" "$moved/lib/systemd/system/ferruled.service" ||
+			fail "the unit allows no packet sockets: no $line"
+	done
+fi
 # NCCL loads a libnccl-net.so that the loader finds, in every job of the host.
 found=$(find "$moved" -name 'libnccl-net*' ! -path '*/ferrule/*')
 [ -z "$found" ] || fail "the plugin is where the loader looks: $found"
@@ -193,7 +204,7 @@ uninstall_units() {
 
 units=$prefix/lib/systemd/system
 uninstall_units script "$units" 0
-if [ -d /run/systemd/system ]; then
+if [ -d /run/systemd/system ] && [ "$(option systemd)" != disabled ]; then
 	grep -q '^disable --now .*ferruled.socket' "$temp/systemctl" ||
 		fail "script: the units are not stopped"
 	grep -q '^daemon-reload' "$temp/systemctl" || fail "script: systemd is not told"
