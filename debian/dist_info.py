@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes what pip and importlib.metadata read about the package, from pyproject.toml:
-dist_info.py VERSION FOLDER"""
+dist_info.py VERSION FOLDER. Only the wheel contains libraries under other licences."""
 
 import sys
 import tomllib
@@ -15,12 +15,12 @@ target.mkdir(parents=True)
     f"Name: {project['name']}\n"
     f"Version: {version}\n"
     f"Summary: {project['description']}\n"
-    f"License: {project['license']}\n"
+    "License: BSD-3-Clause\n"
     f"Requires-Python: {project['requires-python']}\n",
     encoding="utf-8",
 )
 (target / "INSTALLER").write_text("debian\n", encoding="utf-8")
 lines = []
-for group, entries in project["entry-points"].items():
+for group, entries in project.get("entry-points", {}).items():
     lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items()), ""]
 (target / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")

@@ -79,9 +79,15 @@ quietly ferruled --check-config --config $conf
 for page in ferrule-{allreduce,bench,info,pcap,pingpong} ferrulectl ferruled ferruled.conf; do
 	man "$page" 2>/dev/null | grep -q DESCRIPTION || fail "there is no manual page $page"
 done
+examples=/usr/share/doc/ferrule-doc/examples
+links=$(grep -oE '\]\([^):#]+' $examples/README.md | cut -c3-)
+[ -n "$links" ] || fail "$examples/README.md names no program"
+for link in $links; do
+	[ -e "$examples/$link" ] || fail "$examples/README.md: there is no $link"
+done
 mkdir -m 777 /tmp/results
 cd /tmp/results
-passes /usr/share/doc/ferrule-doc/examples/demo.sh --installed
+passes $examples/demo.sh --installed
 grep -qz 'OK.*packets  *[1-9].*ways are the same' /tmp/passes || {
 	cat /tmp/passes
 	fail "the demo has not summed over both ways"
@@ -96,7 +102,13 @@ with ferrule.join("trial", rank=int(sys.argv[1]), size=2, timeout=60) as comm:
     comm.all_reduce(x)
     assert (x == 3).all(), x
 END
-passes sh -c 'python3 sum.py 1 & python3 sum.py 0 && wait $!'
+sum_by_python() {
+	passes sh -c 'python3 sum.py 1 & python3 sum.py 0 && wait $!'
+}
+sum_by_python
+# python3-ferrule refuses a library of another minor version, and so must apt.
+dpkg-query -W -f '${Depends}\n' python3-ferrule | grep -q 'libferrule0 (<< 0\.[0-9]*~)' ||
+	fail "python3-ferrule accepts any later library"
 # The system's daemon, started by hand, serves another user.
 mkdir -p /run/ferrule
 ferruled >/tmp/ferruled.log 2>&1 &
@@ -128,6 +140,7 @@ grep -q 'of the administrator' $conf || fail "the upgrade has overwritten $conf"
 grep -q 'of the later version' $conf.dpkg-dist || fail "the later version's file is not beside it"
 quietly ferruled --check-config --config $conf
 passes ferrule-bench -n 2 --max 64K
+sum_by_python
 
 # ---- removing keeps the configuration, purging nothing
 
