@@ -110,6 +110,8 @@ static bool find(void *library, const char *name, void *ret_function, size_t siz
 {
 	void *function = dlsym(library, name);
 
+	if (!function)
+		snprintf(verbs_load_reason, sizeof(verbs_load_reason), "it has no %s()", name);
 	memcpy(ret_function, &function, size);
 	return function;
 }

@@ -260,7 +260,7 @@ static inline uint32_t bytes_of_mtu(enum ibv_mtu mtu)
 
 /* error.c */
 
-/* Why libibverbs.so.1 cannot be opened. bind.c writes it before ibv_get_device_list() fails. */
+/* Why libibverbs.so.1 cannot be used. bind.c writes it before ibv_get_device_list() fails. */
 extern char verbs_load_reason[256];
 /* Returns the errno of a call that returned `rc`, which was not 0. */
 int verbs_errno(int rc);

@@ -30,11 +30,13 @@ static int no_devices(int err)
 	if (err == ELIBACC)
 		return frl_fail(-ENODEV,
 			"RDMA NICs need libibverbs.so.1, which cannot be opened (%s): install "
-			"rdma-core (libibverbs1)",
+			"rdma-core (ibverbs-providers)",
 			verbs_load_reason);
 	if (err == ELIBBAD)
 		return frl_fail(-ENODEV,
-			"libibverbs.so.1 is too old for Ferrule: install rdma-core 35 or later");
+			"libibverbs.so.1 is too old for Ferrule (%s): install rdma-core 35 or "
+			"later",
+			verbs_load_reason);
 	if (err == ENOSYS || err == ENOENT)
 		return frl_fail(-ENODEV,
 			"this kernel has no RDMA devices for programs: modprobe ib_uverbs, and "

@@ -21,10 +21,23 @@ refuses unknown 'no device verbs:none' -- "$info" verbs:none
 mkdir "$temp/none"
 : >"$temp/none/libibverbs.so.1"
 LD_LIBRARY_PATH=$temp/none passes without "$info" local verbs
-grep -q 'install rdma-core' "$temp/without.out" || {
+grep -q 'install rdma-core (ibverbs-providers)' "$temp/without.out" || {
 	fail "without: the reason is not that there is no libibverbs"
 	show "$temp/without.out"
 }
+# One that lacks a function.
+if command -v cc >/dev/null; then
+	mkdir "$temp/old"
+	echo 'void ibv_ack_async_event(void *event) {}' |
+		cc -shared -fPIC -o "$temp/old/libibverbs.so.1" -x c -
+	LD_LIBRARY_PATH=$temp/old passes old "$info" local verbs
+	grep -q 'too old for Ferrule (it has no ibv_ack_cq_events())' "$temp/old.out" || {
+		fail "old: the reason does not name the function"
+		show "$temp/old.out"
+	}
+else
+	echo "not tried: an old libibverbs (there is no cc)"
+fi
 refuses no-rdma 'verbs|RDMA' -- "$bench" -n 2 --port verbs:none --max 64
 
 # devices FIELD: that field of all devices of $temp/json.out, except the local fabric.
