@@ -172,6 +172,7 @@ START_TEST(saved_text_is_restored)
 {
 	char before[ERROR_TEXT_MAX];
 
+	error_restore((const char[ERROR_TEXT_MAX]){ "" });
 	error_save(before);
 	ck_assert_str_eq(before, "");
 	frl_fail(-EIO, "attempt");
