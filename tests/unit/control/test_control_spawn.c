@@ -88,7 +88,7 @@ static void describe_self(const char *path)
 	fclose(file);
 }
 
-static int run_daemon(const char *path)
+static int run_daemon(const char *path, int listener)
 {
 	struct pollfd fds[64] = { { .events = POLLIN } };
 	bool is_known = false; /* there was a process */
@@ -96,8 +96,8 @@ static int run_daemon(const char *path)
 	char byte[256];
 
 	describe_self(path);
-	fds[0].fd = bind_socket(path);
-	if (fds[0].fd < 0)
+	fds[0].fd = listener;
+	if (listener < 0)
 		return 1;
 	fprintf(stderr, "started\n");
 	while ((n > 1 || !is_known) && poll(fds, n, HANG_MS) > 0) {
@@ -325,15 +325,17 @@ static int lose_system(void)
 {
 	char path[DAEMON_PATH];
 	pid_t daemon;
+	int listener;
 
 	has_system = true;
 	limits_expire(RESTART_MS);
 	system_path(path);
+	/* It accepts connections from now on. */
+	listener = bind_socket(path);
 	daemon = fork();
 	if (daemon == 0)
-		_exit(run_daemon(path));
-	while (access(path, F_OK))
-		poll(NULL, 0, 1);
+		_exit(run_daemon(path, listener));
+	close(listener);
 	if (start_and_wait() != 1)
 		return 1;
 	set_outcome(0, "");
@@ -550,7 +552,7 @@ TEST_MAIN(control_spawn)
 	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
 
 	if (argc == 4 && strcmp(argv[1], "--private") == 0 && strcmp(argv[2], "--socket") == 0)
-		return run_daemon(argv[3]);
+		return run_daemon(argv[3], bind_socket(argv[3]));
 	if (n < 0)
 		return EXIT_FAILURE;
 	/* With more rights the leak checker cannot run. */
