@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rank of examples/torch/digits.py, of which the last one kills itself: rank_killed.py FOLDER ...
+"""Runs examples/torch/digits.py as one rank; the last rank kills itself: rank_killed.py FOLDER ...
 
 It does so in each of the first three tries of torchrun, within an epoch, after a checkpoint. The
 other ranks write the error that they get to FOLDER/TRY.RANK.lost, with the milliseconds since then.

@@ -4,8 +4,8 @@
 # torch-elastic.sh [BACKEND]: trains digits (examples/torch/digits.py) under torchrun, over Ferrule
 # or another backend of torch.distributed. The last of three ranks is killed three times. The others
 # report it by themselves, torchrun starts all again, and they resume after the last checkpoint. The
-# result is that of runs that end by themselves where the others resume, to the bit. No process and
-# no file remains.
+# parameters equal, bit for bit, those of runs that stop and resume at the same epochs without a
+# kill. No process and no file remains.
 backend=${1:-ferrule}
 # shellcheck disable=SC2034 # for lib.sh
 [ "$backend" = ferrule ] || own_programs=unwanted

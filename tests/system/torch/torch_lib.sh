@@ -1,5 +1,5 @@
-# shellcheck shell=bash
 # SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154,SC2034
 #
 # For tests of PyTorch, after lib.sh: the Python that has it is $python. Skips without one.
 
@@ -25,16 +25,19 @@ result() {
 	sed -n 's/.*\(accuracy [0-9.]*, parameters [0-9a-f]*\)$/\1/p' "$1"
 }
 
-# lost FILE ERROR: rank_killed.py has written that its rank got this error.
+# lost FILE ERROR: rank_killed.py has written that its rank got this error, and after which time. The
+# time depends on the machine's load: it is printed, and a limit only catches timeouts.
 lost() {
 	local error ms
 	if [ ! -f "$1" ]; then
 		fail "${1##*/}: this rank did not see that another one was killed"
-		return
+		return 1
 	fi
 	read -r error ms <"$1"
 	echo "    ${1##*/}: $error after $ms ms"
-	[ "$error" = "$2" ] || fail "${1##*/}: $error, not $2"
+	[ "$error" = "$2" ] && [ "$ms" -lt $((event_limit * 250)) ] && return
+	fail "${1##*/}: $error after $ms ms, not $2 at once"
+	return 1
 }
 
 find_python
