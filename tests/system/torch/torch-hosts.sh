@@ -15,13 +15,15 @@ two_hosts e0
 start_hosts e0 'fabrics = ( { name = "roce"; ports = [ "packet:e0" ];
 	addresses = [ "10.1.2.HOST/24" ]; } );'
 
-# trains_on_hosts NAME FABRIC PROGRAM ARGUMENT...: HOST in an argument is the number of the host.
+# trains_on_hosts NAME FABRIC PROGRAM ARGUMENT...: one rank under torchrun on each host. HOST in an
+# argument is the number of the host.
 trains_on_hosts() {
-	local name=$1 fabric=$2 common
+	local name=$1 run
+	run=(env "FRL_FABRIC=$2" "$python" -m torch.distributed.run --nnodes 2 --nproc_per_node 1
+		--master_addr 10.9.1.1 --master_port 29500 --redirects 1 --tee 1)
 	shift 2
-	common=(WORLD_SIZE=2 MASTER_ADDR=10.9.1.1 MASTER_PORT=29500 "FRL_FABRIC=$fabric")
-	on_hosts "$name" -- env "${common[@]}" RANK=0 "$python" "${@//HOST/1}" --epochs 3 -- \
-		env "${common[@]}" RANK=1 "$python" "${@//HOST/2}" --epochs 3
+	on_hosts "$name" -- "${run[@]}" --node_rank 0 "${@//HOST/1}" --epochs 3 -- \
+		"${run[@]}" --node_rank 1 "${@//HOST/2}" --epochs 3
 }
 
 own_port=packet:e0=10.1.1.HOST/24
