@@ -5,9 +5,9 @@
     torchrun --nproc_per_node 2 --max_restarts 3 digits.py --checkpoint digits.pt
 
 After each epoch rank 0 replaces the checkpoint. Ranks that torchrun starts again, and later runs,
-resume after its epoch: a rank may be killed at any time. With two ranks the result is that of a run
-in which no rank is killed, to the bit. (DDP begins with another order of its buckets, and the sum
-of three numbers depends on the order.)
+resume after its epoch: a rank may be killed at any time. With two ranks the result equals that of
+an undisturbed run, bit for bit. With more it may differ: DDP has another order of buckets in the
+first step, and thus of additions.
 
 Ferrule needs `import ferrule.torch` and the name of the backend, and nothing else in one machine.
 
@@ -32,11 +32,13 @@ BATCH = 24  # of each rank
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", default="ferrule", help="of torch.distributed (ferrule)")
-    parser.add_argument("--device", help="of Ferrule (that of FRL_FABRIC, or the local fabric): "
-                        "packet:eth0=10.1.1.1/24")
+    parser.add_argument("--backend", default="ferrule",
+                        help="of torch.distributed (default: ferrule)")
+    parser.add_argument("--device", help="port of this rank, as packet:eth0=10.1.1.1/24 "
+                        "(default: that of FRL_FABRIC, or memory of this machine)")
     parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--checkpoint", type=pathlib.Path, help="of rank 0 (none)")
+    parser.add_argument("--checkpoint", type=pathlib.Path,
+                        help="file that rank 0 writes after each epoch (default: none)")
     parser.add_argument("--data", type=pathlib.Path, default=DATA,
                         help="64 pixels from 0 to 16 and a digit in each line (data/digits.csv)")
     return parser.parse_args()

@@ -10,11 +10,14 @@ examples=$bin/../examples
 double=${FRL_FAKE_LIBCUDA:-$bin/../tests/fakes/cuda}
 checked=0
 
-# promised NAME: the lines that the head of the example promises.
+# promised NAME: the lines that the head of the example promises, in C or Python.
 promised() {
-	awk '/^ \*\// { exit }
-	/^ \* Prints: / { in_lines = 1 }
-	in_lines { print substr($0, 13) }' "$system_root/examples/$1.c"
+	local source=$system_root/examples/$1.c
+	if [ -f "$source" ]; then
+		sed -n '/^ \*\/$/q; /^ \* Prints: /,$p' "$source" | cut -c 13-
+	else
+		sed -n '/^"""$/q; /^Prints: /,$p' "${source%.c}.py" | cut -c 9-
+	fi
 }
 
 # count PATTERN FILE...: how many lines match the shell pattern.
@@ -52,12 +55,12 @@ process_ends() {
 	[ "$status" -eq "$3" ] || fail "$1: exit status $status, not $3"
 }
 
-# job NAME RANKS STATUS: runs all ranks. Output: $temp/NAME-RANK.out.
+# job NAME RANKS STATUS [COMMAND...]: runs all ranks, by a command if there is one. Output: $temp/NAME-RANK.out.
 job() {
 	local name=$1 ranks=$2 rank
 	for ((rank = 0; rank < ranks; rank++)); do
 		FRL_JOB=example-$name-$$ FRL_RANKS=$ranks FRL_RANK=$rank \
-			timeout -k 5 "$program_limit" "$examples/$name" \
+			timeout -k 5 "$program_limit" "${@:4}" "$examples/$name" \
 			>"$temp/$name-$rank.out" 2>&1 &
 		started+=("$!")
 	done
@@ -90,6 +93,18 @@ for name in read_atomics datagrams allreduce overlap; do
 	job "$name" 2 0
 	prints "$name" "$temp/$name"-{0,1}.out
 done
+
+# Of the tree, by Debian's Python.
+python=${FRL_PYTHON:-/usr/bin/python3}
+if "$python" -c 'import numpy' 2>/dev/null; then
+	examples=$system_root/examples job sum.py 2 0 env "PYTHONPATH=$system_root/python" \
+		"FERRULE_LIBRARY=$bin/../libferrule.so.0" PYTHONDONTWRITEBYTECODE=1 "$python"
+	mv "$temp/sum.py-0.out" "$temp/sum-0.out"
+	mv "$temp/sum.py-1.out" "$temp/sum-1.out"
+	prints sum "$temp"/sum-{0,1}.out
+else
+	echo "sum.py was not run: $python has no numpy"
+fi
 
 # A failure has the library's reason, and a status.
 refuses no-service 'service nobody' -- "$examples/write" "nobody-$$" localhost

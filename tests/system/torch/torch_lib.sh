@@ -25,8 +25,8 @@ result() {
 	sed -n 's/.*\(accuracy [0-9.]*, parameters [0-9a-f]*\)$/\1/p' "$1"
 }
 
-# lost FILE ERROR: rank_killed.py has written that its rank got this error, and after which time. The
-# time depends on the machine's load: it is printed, and a limit only catches timeouts.
+# lost FILE ERROR: rank_killed.py has written that its rank got this error, and after which time.
+# The time depends on the machine's load: it is printed, and a limit only catches timeouts.
 lost() {
 	local error ms
 	if [ ! -f "$1" ]; then
