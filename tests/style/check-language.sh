@@ -9,7 +9,7 @@ checks=$(cd "$(dirname "$0")" && pwd)
 mapfile -t files < <(source_files '*.[1-8]' '*.c' '*.conf' '*.cu' '*.h' '*.in' '*.inc' '*.md' \
 	'*.proto' '*.py' '*.service' '*.sh' '*.socket' '*.yaml' '*.yml' Dockerfile layers.txt \
 	meson.build -- collectives daemon debian docs drivers dropin examples gpudirect lib nccl \
-	packaging scripts tests tools)
+	packaging python scripts tests tools)
 for file in CHANGELOG.md CONTRIBUTING.md README.md meson.build; do
 	[ ! -f "$file" ] || files+=("$file")
 done

@@ -94,7 +94,7 @@ for name in read_atomics datagrams allreduce overlap; do
 	prints "$name" "$temp/$name"-{0,1}.out
 done
 
-# Of the tree, by Debian's Python.
+# Debian's Python runs it with the package of the tree.
 python=${FRL_PYTHON:-/usr/bin/python3}
 if "$python" -c 'import numpy' 2>/dev/null; then
 	examples=$system_root/examples job sum.py 2 0 env "PYTHONPATH=$system_root/python" \
