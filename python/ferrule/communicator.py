@@ -95,17 +95,18 @@ class Communicator(Objects):
         """
         state = self._state
 
-        def split(handle: int) -> int:
+        def split(handle: int) -> Optional[State]:
             part = ctypes.c_void_p()
             code = _lib.comm_split(handle, color, key, part)
             if code != 0:
                 raise errors.last(code)
-            return part.value or 0
+            if not part.value:
+                return None
+            # Within use(): the end of the parent waits for it, and finds the part.
+            return State(part.value, f"{state.name}/{color}", state.is_threaded, state)
 
-        handle = interruptible(lambda: state.use(split), _discard)
-        if handle == 0:
-            return None
-        return Communicator(State(handle, f"{state.name}/{color}", state.is_threaded, state), self)
+        made = interruptible(lambda: state.use(split), _discard)
+        return None if made is None else Communicator(made, self)
 
     def duplicate(self) -> "Communicator":
         """Returns a communicator of the same ranks; see split()."""
@@ -145,8 +146,9 @@ class Communicator(Objects):
         self._state.close(reason)
 
 
-def _discard(handle: int) -> None:
-    _lib.comm_destroy(handle)
+def _discard(part: Optional[State]) -> None:
+    if part is not None:
+        part.close()
 
 
 class Group(Objects):

@@ -2,9 +2,11 @@
 """Futures of operations: threads that wait for reports of the library and complete futures."""
 
 import ctypes
+import itertools
 import threading
+import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Set, Tuple
 
 from . import _lib, errors
 from .requests import Operation
@@ -12,7 +14,7 @@ from .requests import Operation
 if TYPE_CHECKING:
     from .state import State
 
-_STOP = 0
+STOP = 0  # the number of a report that ends a thread
 
 
 class Completions:
@@ -20,125 +22,105 @@ class Completions:
 
     A callback of a future may wait for another operation. One thread therefore always waits for
     reports, whatever the others do: a thread that takes the last place makes a new one.
+
+    No locks: signal handlers may interrupt any of this, and wait, make futures or close in it.
     """
 
     def __init__(self, state: "State") -> None:
         self._state = state
-        self._lock = threading.Lock()
-        self._last_id = _STOP
+        self._numbers = itertools.count(STOP + 1)
         self._futures: Dict[int, Tuple[Operation, "Future[Any]", Any]] = {}
-        self._waiting = 0
-        self._is_stopped = False
-        self._changed = threading.Condition(self._lock)
-        with self._lock:
-            self._add_thread()
-            self._add_thread()
+        self._waiting: Set[object] = set()  # for each thread that waits for reports, or soon will
 
-    def future(
-        self, operation: Operation, owner: Any, keep: Callable[["Future[Any]"], None]
+    def detach(
+        self,
+        operation: Operation,
+        future: "Future[Any]",
+        owner: Any,
+        codes: List[Tuple[int, int]],
     ) -> None:
-        """Makes a future of the operation, which nobody may wait for otherwise.
+        """Leaves an operation to the threads, which complete its future.
 
-        Calls keep(future), also if an exception of a signal handler follows. Holds `owner` until
-        the operation has completed.
+        Nobody may wait for the operation otherwise. Holds `owner` until it has completed. Adds the
+        result to `codes`, with a number; does so also if an exception of a signal handler follows.
+        Does nothing if a signal handler has waited for the operation, or detached it, by then.
         """
-        future: "Future[Any]" = Future()
-        future.set_running_or_notify_cancel()
-        if operation.done:
-            _complete(future, operation)
-            keep(future)
-            return
-        with self._lock:
-            if self._is_stopped:
-                raise ValueError(self._state.why_closed)
-            self._last_id += 1
-            number = self._last_id
-            self._futures[number] = (operation, future, owner)
-            self._changed.notify_all()
-
-        codes: List[int] = []
+        number = next(self._numbers)
 
         def detach(_: int) -> None:
+            operation.settle()  # this may be a signal handler, before the end of a poll()
+            # As there: the code is always kept.
+            calls = map(_lib.request_detach, (operation.handle,), (number,))
             try:
-                # As in Operation.poll(): the code is always kept.
-                codes.extend(map(_lib.request_detach, (operation.handle,), (number,)))
+                codes.extend(zip(calls, (number,)))
             finally:
-                if codes and codes[0] == 0:
-                    keep(future)
-            if codes[0] != 0:
-                raise errors.last(codes[0])
+                if (0, number) in codes:
+                    operation.handle.value = None
+            code = codes[-1][0]
+            if operation.handle.value is not None:
+                raise errors.last(code)
 
+        self._futures[number] = (operation, future, owner)
         try:
+            if not self._waiting:
+                self._add_thread()
             self._state.use(detach)
         finally:
-            if not codes or codes[0] != 0:
+            if (0, number) not in codes:
                 self._futures.pop(number, None)
-
-    def close(self, handle: int) -> None:
-        """Ends the threads, except those in callbacks, which end by themselves."""
-        with self._lock:
-            self._is_stopped = True
-            self._changed.notify_all()
-            while self._waiting > 0:
-                _lib.comm_post_done(handle, _STOP)
-                self._changed.wait(0.1)
 
     def fail_rest(self, error: Exception) -> None:
         """The communicator is destroyed: what was not reported has failed."""
-        with self._lock:
-            rest = list(self._futures.values())
-            self._futures.clear()
-        for operation, future, _ in rest:
-            operation.finish(error)
-            _complete(future, operation)
+        for number in list(self._futures):
+            entry = self._futures.pop(number, None)
+            if entry is not None:
+                operation, future, _ = entry
+                operation.finish(error)
+                operation.complete(future)
 
     def _add_thread(self) -> None:
-        self._waiting += 1
-        threading.Thread(target=self._work, name="ferrule-done", daemon=True).start()
+        token = object()
+        self._waiting.add(token)
+        try:
+            threading.Thread(
+                target=self._work, args=(token,), name="ferrule-done", daemon=True
+            ).start()
+        except BaseException:
+            self._waiting.discard(token)
+            raise
 
-    def _work(self) -> None:
-        while self._work_once():
-            pass
+    def _work(self, token: object) -> None:
+        while self._work_once(token):
+            self._waiting.add(token)
 
-    def _work_once(self) -> bool:
+    def _work_once(self, token: object) -> bool:
         """Waits for a report and handles it; returns whether to go on."""
+        state = self._state
         number, code = ctypes.c_uint64(), ctypes.c_int()
         try:
-            found = self._state.use(lambda handle: _lib.comm_next_done(handle, -1, number, code))
+            found = state.listen(lambda handle: _lib.comm_next_done(handle, -1, number, code))
         except ValueError:  # closed
             found = 0
         error = errors.last(code.value) if found == 1 and code.value < 0 else None
-        entry = None
-        with self._lock:
-            # After a failure that is reported nothing comes, unless a request is detached later.
-            while found < 0 and not self._futures and not self._is_stopped:
-                self._changed.wait()
-            self._waiting -= 1
-            if self._is_stopped:
-                self._changed.notify_all()
-            elif self._waiting == 0:
+        entry = self._futures.pop(number.value, None) if found == 1 else None
+        self._waiting.discard(token)
+        if found >= 0 and not self._waiting and not state.is_closed:
+            try:
                 self._add_thread()
-            if found == 1:
-                entry = self._futures.pop(number.value, None)
+            except RuntimeError:  # there are too many: this one waits again, after the callback
+                pass
         if entry is not None:
             self._finish(entry, error)
-        # They may hold the communicator. Its end waits for the threads that are counted below.
+        # They may hold the communicator, which ends with them.
         entry = error = None
-        with self._lock:
-            if self._is_stopped or self._waiting >= 2:
-                return False
-            self._waiting += 1
-            return True
+        if found < 0:
+            # After a failure that is reported nothing comes, unless a request is being detached.
+            time.sleep(0.001)
+            return bool(self._futures) and not state.is_closed
+        return not state.is_closed and len(self._waiting) < 2
 
     def _finish(self, entry: Tuple[Operation, "Future[Any]", Any], error: Any) -> None:
         operation, future, _ = entry
         operation.finish(error)
         self._state.settled(operation)
-        _complete(future, operation)
-
-
-def _complete(future: "Future[Any]", operation: Operation) -> None:
-    if operation.error is not None:
-        future.set_exception(operation.error)
-    else:
-        future.set_result(operation.result)
+        operation.complete(future)

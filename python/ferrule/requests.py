@@ -5,13 +5,13 @@ import ctypes
 import math
 import threading
 import time
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, Callable, Generic, List, Optional, Tuple, TypeVar
 
 from . import _lib, errors
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from .state import State
 
 T = TypeVar("T")
@@ -44,30 +44,46 @@ class Operation:
         self.done = False
 
     def settle(self) -> None:
-        """Takes in what the latest call for the request has returned, in the thread of the call."""
-        if not self.codes or self.done:
+        """Takes in what the latest call for the request has returned, in the thread of the call.
+
+        A signal handler may have waited for the operation, or detached it, before that call. Then
+        the call had no request, and its code means nothing.
+        """
+        codes = self.codes[-1:]
+        if not codes or self.done:
             return
-        if self.codes[-1] < 0:
-            self.finish(errors.last(self.codes[-1]))
-        elif self.flag.value:
-            self.finish(None)
+        if self.handle.value is not None:
+            if codes[0] < 0:
+                self.finish(errors.last(codes[0]))
+            elif self.flag.value:
+                self.finish(None)
         self.codes.clear()
 
     def finish(self, error: Optional[Exception]) -> None:
-        """The library does not use the arrays any more, and has freed the request."""
-        self.handle = ctypes.c_void_p()
+        """The library does not use the arrays any more, and has freed the request.
+
+        A signal handler may call this within this, with the same outcome.
+        """
+        finals = self.finals
+        if self.done:
+            return
         if error is None:
             try:
-                for call in self.finals:
+                for call in finals:
                     call()
             except Exception as failure:
                 error = failure
         self.error = error
         self.done = True
+        # Not a new object: an interrupted poll() may be about to use this one.
+        self.handle.value = None
         self.parts, self.arrays, self.finals = [], [], []
 
     def poll(self, timeout_ms: int) -> bool:
-        """Waits up to `timeout_ms`, and returns whether the operation has completed or failed."""
+        """Waits up to `timeout_ms`. Returns whether there is nothing more to wait for here.
+
+        The operation is then done, or detached. A signal handler may call this within this.
+        """
         if self.codes:  # a signal handler has raised before
             self.settle()
             if self.done:
@@ -79,7 +95,17 @@ class Operation:
             )
         finally:
             self.settle()
-        return self.done
+        return self.done or self.handle.value is None
+
+    def complete(self, future: "Future[Any]") -> None:
+        """Completes the future of the operation, which is done. Does nothing if it is complete."""
+        try:
+            if self.error is not None:
+                future.set_exception(self.error)
+            else:
+                future.set_result(self.result)
+        except InvalidStateError:
+            pass
 
 
 class Request(Generic[T]):
@@ -94,8 +120,10 @@ class Request(Generic[T]):
         self._communicator = communicator
         self._state = state
         self._operation = operation
-        self._lock = threading.Lock()
-        self._future: Optional["Future[T]"] = None
+        # Of the thread that polls, whose signal handlers may poll within that.
+        self._lock = threading.RLock()
+        self._futures: List["Future[T]"] = []  # the first one counts
+        self._codes: List[Tuple[int, int]] = []  # see Completions.detach()
 
     def __repr__(self) -> str:
         operation = self._operation
@@ -111,9 +139,10 @@ class Request(Generic[T]):
         """
         self._check_open()
         operation = self._operation
-        if not operation.done and self._future is None and self._lock.acquire(blocking=False):
+        if not operation.done and self._lock.acquire(blocking=False):
             try:
-                self._state.wait(operation, 0.0)
+                if not self._is_detached():
+                    self._state.wait(operation, 0.0)
             finally:
                 self._lock.release()
         if operation.error is not None:
@@ -128,22 +157,19 @@ class Request(Generic[T]):
         KeyboardInterrupt.
         """
         self._check_open()
-        if self._future is not None:
-            return self._wait_future(self._future, timeout)
         operation = self._operation
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not operation.done:
+        if not operation.done and not self._is_detached():
             if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
                 raise self._late(timeout)
             try:
-                if self._future is None and not operation.done:
+                if not operation.done and not self._is_detached():
                     left = None if deadline is None else deadline - time.monotonic()
                     self._state.wait(operation, left)
             finally:
                 self._lock.release()
-            if self._future is not None:
-                left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                return self._wait_future(self._future, left)
+        if not operation.done and self._is_detached():
+            self._wait_future(self._futures[0], deadline)
         if operation.error is not None:
             raise operation.error
         if not operation.done:
@@ -158,15 +184,23 @@ class Request(Generic[T]):
         it may start and wait for operations. Needs a communicator with progress="thread".
         """
         self._check_open()
-        with self._lock:
-            if self._future is None:
-                self._state.completions().future(self._operation, self, self._keep)
-            future = self._future
-        assert future is not None
+        operation = self._operation
+        if not self._futures:
+            made: "Future[T]" = Future()
+            made.set_running_or_notify_cancel()
+            self._futures.append(made)
+        future = self._futures[0]
+        if not operation.done:
+            with self._lock:
+                if not operation.done and not self._is_detached():
+                    self._state.completions().detach(operation, future, self, self._codes)
+        if not self._is_detached():
+            operation.complete(future)
         return future
 
-    def _keep(self, future: "Future[T]") -> None:
-        self._future = future
+    def _is_detached(self) -> bool:
+        """Whether threads of the communicator wait for the operation."""
+        return any(code == 0 for code, _ in self._codes)
 
     def _check_open(self) -> None:
         """After fork() the lock and the future may be those of a thread that the child lacks."""
@@ -174,15 +208,18 @@ class Request(Generic[T]):
         if self._state.is_closed and not operation.done:
             raise ValueError(f"{operation.name}: {self._state.why_closed}")
 
-    def _wait_future(self, future: "Future[T]", timeout: Optional[float]) -> T:
-        import concurrent.futures
+    def _wait_future(self, future: "Future[T]", deadline: Optional[float]) -> None:
+        """Waits until the future is complete, or the deadline has come.
 
-        try:
-            return future.result(timeout)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise
-            raise self._late(timeout) from None
+        Waits in slices: a signal handler may wait for the future just before this does.
+        """
+        while not future.done():
+            slice_ms, is_last = sliced(deadline)
+            try:
+                future.exception(slice_ms / 1000)
+            except FutureTimeoutError:
+                if is_last:
+                    return
 
     def _late(self, timeout: Optional[float]) -> errors.TimeoutError:
         text = f"{self._operation.name} has not completed within {timeout} s; it goes on"
@@ -190,7 +227,7 @@ class Request(Generic[T]):
 
     def __del__(self) -> None:
         operation = getattr(self, "_operation", None)
-        if operation is not None and not operation.done and self._future is None:
+        if operation is not None and not operation.done and not self._is_detached():
             self._state.abandon(operation)
 
 

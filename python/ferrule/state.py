@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, TypeVar
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, TypeVar
 
 from . import _lib, devices, errors
-from .completions import Completions
+from .completions import STOP, Completions
 from .requests import Operation, sliced
 
 T = TypeVar("T")
@@ -39,16 +40,21 @@ class State:
         self.is_threaded = is_threaded
         self.parent = parent
         self.why_closed = f"communicator {name} is closed"
-        self._handle: Optional[int] = handle
+        self._raw = handle
+        self._handle: Optional[int] = handle  # None from the beginning of close() on
+        self._ended: List[Any] = []  # not empty: the handle was destroyed
         self._release = release
-        self._children: "weakref.WeakSet[State]" = weakref.WeakSet()
+        self._children: Set[State] = set()
         self._pending: Set[Operation] = set()
-        self._abandoned: List[Operation] = []
-        self._completions: Optional[Completions] = None
+        self._abandoned: Deque[Operation] = deque()
+        self._completions = Completions(self) if is_threaded else None
+        # No locks: signal handlers and the garbage collector call close() at any point. Single
+        # operations of these are not interrupted.
         self._closer: Dict[str, Tuple[int]] = {}  # the thread of the close() in progress
-        # Calls in progress and their threads. One operation of a dict needs no lock.
+        self._deferred: Set[int] = set()  # threads that close at the end of their use()
+        # Calls in progress and their threads. Listeners wait for reports.
         self._users: Dict[object, int] = {}
-        self._lock = threading.Lock()
+        self._listeners: Dict[object, int] = {}
         _states.add(self)
         if parent is not None:
             parent._children.add(self)
@@ -62,17 +68,31 @@ class State:
     def is_closed(self) -> bool:
         return self._handle is None
 
-    def use(self, function: Callable[[int], T]) -> T:
+    def use(
+        self, function: Callable[[int], T], calls: Optional[Dict[object, int]] = None
+    ) -> T:
         """Calls a function with the handle, which stays valid meanwhile."""
         token = object()
+        if calls is None:
+            calls = self._users
         try:
-            self._users[token] = threading.get_ident()
-            handle = self._handle
-            if handle is None:
-                raise ValueError(self.why_closed)
-            return function(handle)
+            try:
+                calls[token] = threading.get_ident()
+                handle = self._handle
+                if handle is None:
+                    raise ValueError(self.why_closed)
+                return function(handle)
+            finally:
+                calls.pop(token, None)
         finally:
-            self._users.pop(token, None)
+            # Before Python 3.11 a signal handler may raise before the finally block above begins.
+            calls.pop(token, None)
+            if self._deferred:
+                self._resume_close()
+
+    def listen(self, function: Callable[[int], T]) -> T:
+        """Calls use() for a function that waits for reports: close() sends one."""
+        return self.use(function, self._listeners)
 
     def start(self, operation: Operation) -> None:
         """Starts an operation; the State holds it until it has completed."""
@@ -132,28 +152,26 @@ class State:
         self._pending.discard(operation)
 
     def _reap(self) -> None:
-        """Drops abandoned operations that have completed. One thread does this at a time."""
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            operations, self._abandoned = self._abandoned, []
-            for operation in operations:
+        """Drops abandoned operations that have completed. One thread has each of them at a time."""
+        for _ in range(len(self._abandoned)):
+            try:
+                operation = self._abandoned.popleft()
+            except IndexError:
+                return
+            try:
                 self.wait(operation, 0.0)
+            finally:
                 if not operation.done:
                     self._abandoned.append(operation)
-        finally:
-            self._lock.release()
 
     def completions(self) -> Completions:
-        """Returns the threads that complete futures; makes them at the first call."""
+        """Returns the threads that complete futures."""
         if not self.is_threaded:
             raise ValueError('futures need a communicator with progress="thread"')
-        with self._lock:
-            if self._handle is None or self._closer:
-                raise ValueError(self.why_closed)
-            if self._completions is None:
-                self._completions = Completions(self)
-            return self._completions
+        completions = self._completions
+        if completions is None:
+            raise ValueError(self.why_closed)
+        return completions
 
     def abort(self, reason: str) -> None:
         """Fails all operations on all ranks. Does nothing if the communicator is closed."""
@@ -163,53 +181,83 @@ class State:
     def close(self, reason: Optional[str] = None) -> None:
         """Destroys the communicator, after those that were split from it.
 
-        A call of another thread ends with AbortedError. With a reason, aborts before. After an
-        exception of a signal handler, either the communicator is as before, or it is destroyed.
+        A call of another thread ends with AbortedError. With a reason, aborts before. A signal
+        handler may call this at any point. If it interrupts a call of this communicator, that call
+        fails and then destroys it. After an exception of a signal handler, the communicator is
+        closed, and the next close() destroys it.
         """
-        for child in list(self._children):
-            child.close(reason)
         mine = threading.get_ident()
         claim = (mine,)
         try:
             # No bytecode is between question and answer: a signal handler may close it as well.
-            while (first := self._closer.setdefault("", claim)) is not claim:
-                # Who is called within close(), or within a call that close() awaits, goes on.
-                if first[0] == mine or mine in list(self._users.values()):
+            while self._closer.setdefault("", claim) is not claim:
+                # The other close() goes on after this, or awaits this thread.
+                if self._involves(mine):
                     return
                 time.sleep(0.001)
-            self._close(reason)
+            self._close(reason, mine)
         finally:
             if self._closer.get("") is claim:
                 self._closer.clear()
+        # The parent may have been closed first, in a signal handler.
+        if self._ended and self.parent is not None and self.parent.is_closed:
+            self.parent.close()
 
-    def _close(self, reason: Optional[str]) -> None:
-        with self._lock:
-            handle = self._handle
-            completions = self._completions
-        if handle is None:
+    def _involves(self, thread: int) -> bool:
+        """Whether the thread is in a call or a close() of this communicator, or of its parts."""
+        return (
+            thread in self._threads()
+            or self._closer.get("") == (thread,)
+            or any(child._involves(thread) for child in list(self._children))
+        )
+
+    def _threads(self) -> List[int]:
+        """Returns the threads of the calls in progress."""
+        return [*self._users.values(), *self._listeners.values()]
+
+    def _close(self, reason: Optional[str], mine: int) -> None:
+        if self._ended:
+            self._end()
             return
-        if completions is not None:
-            completions.close(handle)
-        mine = threading.get_ident()
-        if reason is None and any(user != mine for user in list(self._users.values())):
+        self._handle = None
+        if reason is None and self._users:
             reason = f"rank {self.rank} closed it during an operation"
         if reason is not None:
-            _abort(handle, reason)
-        ended: List[Any] = []
-        try:
-            self._handle = None
-            while any(user != mine for user in list(self._users.values())):
-                time.sleep(0.001)
-            # As in Operation.poll(): whether the call was made is always known.
-            ended.extend(map(_lib.comm_destroy, (handle,)))
-        finally:
-            if ended:
-                self._end(completions)
-            else:
-                self._handle = handle
+            _abort(self._raw, reason)
+        self._stop_listeners()
+        if mine in self._threads():
+            self._deferred.add(mine)
+            return
+        while self._threads():
+            time.sleep(0.001)
+            self._stop_listeners()
+        for child in list(self._children):
+            child.close(reason)
+        # Otherwise a call or a close() was interrupted, whose end closes this as well.
+        if not self._children:
+            try:
+                # As in Operation.poll(): whether the call was made is always known.
+                self._ended.extend(map(_lib.comm_destroy, (self._raw,)))
+            finally:
+                if self._ended:
+                    self._end()
 
-    def _end(self, completions: Optional[Completions]) -> None:
-        """The handle is destroyed: ends all that depended on it."""
+    def _stop_listeners(self) -> None:
+        for _ in list(self._listeners):
+            _lib.comm_post_done(self._raw, STOP)
+
+    def _resume_close(self) -> None:
+        """A call has ended: closes if a signal handler wanted to, unless an outer call goes on."""
+        mine = threading.get_ident()
+        if mine in self._deferred:
+            self._deferred.discard(mine)
+            self.close()
+
+    def _end(self) -> None:
+        """The handle is destroyed: ends all that depended on it. Does so once, if repeated."""
+        if self.parent is not None:
+            self.parent._children.discard(self)
+        completions, self._completions = self._completions, None
         try:
             if completions is not None:
                 completions.fail_rest(ValueError(self.why_closed))
@@ -220,18 +268,19 @@ class State:
                 self._pending.clear()
                 self._abandoned.clear()
             finally:
-                if self._release is not None:
-                    self._release()
+                release, self._release = self._release, None
+                if release is not None:
+                    release()
 
     def forget(self) -> None:
         """In a child of fork(): the communicator is the parent's."""
         self._handle = None
+        self._ended.append(None)
         self.why_closed = f"communicator {self.name} belongs to the parent of this forked process"
         self._release = None
         self._completions = None
-        self._users.clear()
-        self._closer.clear()
-        self._lock = threading.Lock()
+        for each in (self._users, self._listeners, self._closer, self._deferred, self._children):
+            each.clear()  # type: ignore[attr-defined]
 
 
 def _abort(handle: int, reason: str) -> None:

@@ -98,6 +98,30 @@ def last_reference(job: str, rank: int) -> None:
     assert state.is_closed
 
 
+def collected_inside(job: str, rank: int) -> None:
+    """The garbage collector closes a communicator in a thread that is about to wait for reports."""
+    gc.disable()
+    comm = ferrule.join(job, rank, 2, timeout=ranks.LIMIT)
+    comm.barrier(async_op=True).future().result(ranks.LIMIT)
+    state, cycle = comm._state, [comm]
+    cycle.append(cycle)
+    inner = _lib.comm_next_done
+
+    def next_done(*arguments: Any) -> int:
+        gc.collect()
+        found: int = inner(*arguments)
+        return found
+
+    _lib.comm_next_done = next_done
+    del comm, cycle
+    _lib.comm_post_done(state._handle, 1 << 40)  # of no future: the thread waits again
+    end = time.monotonic() + ranks.LIMIT
+    while opened() > 0:
+        assert time.monotonic() < end, "the communicator was not closed"
+        time.sleep(0.01)
+    assert state.is_closed
+
+
 def parent_dropped(job: str, rank: int) -> None:
     """A part keeps what it was split from."""
     comm = ferrule.join(job, rank, 2, timeout=ranks.LIMIT)
@@ -111,7 +135,7 @@ def parent_dropped(job: str, rank: int) -> None:
 
 
 def interrupted_close(job: str, rank: int) -> None:
-    """Ctrl-C before the end of close(): close() works again; after it, all is released."""
+    """Ctrl-C before the end of close(): close() goes on; after it, all is released."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     destroy = _lib.comm_destroy
     signal_itself = ctypes.CDLL(None)["raise"]
@@ -129,7 +153,7 @@ def interrupted_close(job: str, rank: int) -> None:
         token = object()
         if is_late:  # a call that sets the signal stands for the one that destroys
             destroy(state._handle)
-            state._handle = int(signal.SIGINT)
+            state._raw = int(signal.SIGINT)
             _lib.comm_destroy = signal_itself
         else:  # a call of another thread that does not end
             request = comm.recv(np.ones(10), 1 - rank, async_op=True)
@@ -147,7 +171,7 @@ def interrupted_close(job: str, rank: int) -> None:
             raise AssertionError("not interrupted")
         finally:
             _lib.comm_destroy = destroy
-        assert comm.closed == is_late
+        assert comm.closed and opened() == (not is_late)
         state._users.pop(token, None)
         comm.close()
         assert comm.closed and opened() == 0
@@ -348,6 +372,9 @@ class Lifetime(unittest.TestCase):
 
     def test_last_reference(self) -> None:
         self._run(last_reference)
+
+    def test_collected_inside(self) -> None:
+        self._run(collected_inside)
 
     def test_parent_dropped(self) -> None:
         self._run(parent_dropped)

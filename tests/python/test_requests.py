@@ -247,13 +247,14 @@ class Requests(unittest.TestCase):
                 state = mock.Mock(use=lambda function: function(1))
                 operation = requests.Operation("x")
                 operation.handle = ctypes.c_void_p(number)
-                kept: List[Any] = []
+                codes: List[Any] = []
+                made = completions.Completions(state)
+                made._waiting.add(object())
                 with mock.patch.object(_lib, "request_detach", call):
-                    with mock.patch.object(completions.Completions, "_add_thread"):
-                        made = completions.Completions(state)
                     with self.assertRaises(error):
-                        made.future(operation, None, kept.append)
-                self.assertEqual(len(kept), is_detached)
+                        made.detach(operation, mock.Mock(), None, codes)
+                self.assertEqual(0 in [code for code, _ in codes], is_detached)
+                self.assertEqual(operation.handle.value is None, number == 0 or is_detached)
                 self.assertEqual(len(made._futures), is_detached)
         finally:
             signal.signal(signal.SIGINT, handler)
