@@ -4,6 +4,7 @@
 import ctypes
 import threading
 from collections import deque
+from itertools import repeat
 from typing import Deque, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from . import _lib, errors
@@ -122,8 +123,9 @@ class Lease:
 
     def close(self) -> None:
         """Idempotent. A child of fork() closes nothing."""
-        devices, self._devices, self.handles = self._devices, [], []
-        _returned.extend(reversed(devices))
+        self.handles = []
+        # No bytecode is in between: a signal handler may raise, or close the same communicator.
+        _returned.extend(map(list.pop, repeat(self._devices, len(self._devices))))
         _take_back()
 
 

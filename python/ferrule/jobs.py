@@ -3,7 +3,7 @@
 
 import ctypes
 import os
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 from . import _lib, errors
 from .communicator import Communicator
@@ -126,8 +126,12 @@ def _create(
     """Creates the communicator. It owns the lease and the bootstrap, also after a failure."""
     text: Any = None if algos is None else ctypes.create_string_buffer(algos.encode())
 
+    closed: List[Any] = []
+
     def release() -> None:
-        bootstrap.close(bootstrap.ctx)
+        if not closed:
+            # As in Operation.poll(): whether the call was made is always known.
+            closed.extend(map(bootstrap.close, (bootstrap.ctx,)))
         lease.close()
         _ = text  # the library reads it until then
 

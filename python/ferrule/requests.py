@@ -119,11 +119,11 @@ class Request(Generic[T]):
         """For operations of a communicator only, which stays open as long as the request."""
         self._communicator = communicator
         self._state = state
-        self._operation = operation
         # Of the thread that polls, whose signal handlers may poll within that.
         self._lock = threading.RLock()
         self._futures: List["Future[T]"] = []  # the first one counts
         self._codes: List[Tuple[int, int]] = []  # see Completions.detach()
+        self._operation = operation  # last, for __del__()
 
     def __repr__(self) -> str:
         operation = self._operation

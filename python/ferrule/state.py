@@ -33,7 +33,7 @@ class State:
         parent: Optional["State"] = None,
         release: Optional[Callable[[], None]] = None,
     ) -> None:
-        """Takes over the handle; calls `release` after it has been destroyed."""
+        """Takes over the handle; calls `release`, which is idempotent, after it was destroyed."""
         self.rank: int = _lib.comm_rank(handle)
         self.size: int = _lib.comm_size(handle)
         self.name = name
@@ -189,19 +189,25 @@ class State:
         mine = threading.get_ident()
         claim = (mine,)
         try:
-            # No bytecode is between question and answer: a signal handler may close it as well.
-            while self._closer.setdefault("", claim) is not claim:
-                # The other close() goes on after this, or awaits this thread.
-                if self._involves(mine):
-                    return
-                time.sleep(0.001)
-            self._close(reason, mine)
+            try:
+                # No bytecode is between question and answer: a signal handler may close as well.
+                while self._closer.setdefault("", claim) is not claim:
+                    # The other close() goes on after this, or awaits this thread.
+                    if self._involves(mine):
+                        return
+                    time.sleep(0.001)
+                self._close(reason, mine)
+            finally:
+                self._unclaim(claim)
         finally:
-            if self._closer.get("") is claim:
-                self._closer.clear()
+            self._unclaim(claim)  # a signal handler may have raised at the beginning of the first
         # The parent may have been closed first, in a signal handler.
         if self._ended and self.parent is not None and self.parent.is_closed:
             self.parent.close()
+
+    def _unclaim(self, claim: Tuple[int]) -> None:
+        if self._closer.get("") is claim:
+            self._closer.clear()
 
     def _involves(self, thread: int) -> bool:
         """Whether the thread is in a call or a close() of this communicator, or of its parts."""
@@ -254,13 +260,14 @@ class State:
             self.close()
 
     def _end(self) -> None:
-        """The handle is destroyed: ends all that depended on it. Does so once, if repeated."""
+        """The handle is destroyed: ends all that depended on it. Idempotent."""
         if self.parent is not None:
             self.parent._children.discard(self)
-        completions, self._completions = self._completions, None
+        completions = self._completions
         try:
             if completions is not None:
                 completions.fail_rest(ValueError(self.why_closed))
+                self._completions = None
         finally:
             try:
                 for operation in list(self._pending):
@@ -268,9 +275,9 @@ class State:
                 self._pending.clear()
                 self._abandoned.clear()
             finally:
-                release, self._release = self._release, None
-                if release is not None:
-                    release()
+                if self._release is not None:
+                    self._release()
+                    self._release = None
 
     def forget(self) -> None:
         """In a child of fork(): the communicator is the parent's."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Signal handlers that close, abort, wait or make futures, at every point of a call.
+"""Signal handlers that close, abort, wait, make futures or raise, at every point of a call.
 
 A tracer stands for the signal: it runs the handler before the n-th bytecode of the package, for each
 n. The functions of the library are watched: none may get a communicator or a request that has ended.
@@ -10,6 +10,7 @@ import sys
 import unittest
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Set
+from unittest import mock
 
 import ranks
 import numpy as np
@@ -34,6 +35,11 @@ class Watch:
             setattr(_lib, name, functools.partial(self._request, name, getattr(_lib, name)))
         self._comm_rank, _lib.comm_rank = _lib.comm_rank, self._begin
         self._comm_destroy, _lib.comm_destroy = _lib.comm_destroy, self._end
+
+    def ignored(self, failure: Any) -> None:
+        """Notes an error in a __del__(), except those of handlers."""
+        if failure.exc_type is not KeyboardInterrupt:
+            self.faults.append(repr(failure.exc_value))
 
     def _begin(self, handle: int) -> int:
         self.ended.discard(handle)
@@ -99,6 +105,8 @@ def everywhere(prepare: Callable[[], Any], check: Callable[[Any], None]) -> None
         call, handler, rest = prepare()
         try:
             is_inside = interrupted(call, handler, number)
+        except KeyboardInterrupt:
+            is_inside = True
         except (ValueError, ferrule.AbortedError) as error:
             assert "close" in str(error) or "abort" in str(error), error
         try:
@@ -108,9 +116,13 @@ def everywhere(prepare: Callable[[], Any], check: Callable[[Any], None]) -> None
     assert number > 20
 
 
-def closings(job: str) -> None:
-    """The handler closes, or aborts, the communicator."""
+CALLS = ("run", "reap", "future", "part", "close", "split")
+
+
+def closings(job: str, name: str) -> None:
+    """The handler closes, or aborts, the communicator, or raises KeyboardInterrupt."""
     watch = Watch()
+    sys.unraisablehook = watch.ignored
     numbers = iter(range(10**9))
 
     def calls(comm: Any) -> Dict[str, Any]:
@@ -136,21 +148,23 @@ def closings(job: str) -> None:
             "split": lambda: comm.split(0),
         }
 
-    def prepare(name: str, how: str) -> Any:
+    def prepare(how: str) -> Any:
         comm = ferrule.join(f"{job}-{next(numbers)}", 0, 1, timeout=ranks.LIMIT)
         call = calls(comm)[name]
-        return call, getattr(comm, how), comm
+        handler = mock.Mock(side_effect=KeyboardInterrupt) if how == "raise" else getattr(comm, how)
+        return call, handler, (comm, how)
 
-    def check(comm: Any) -> None:
+    def check(rest: Any) -> None:
+        comm, how = rest
         state = comm._state
         assert not watch.faults, watch.faults
-        assert not comm.closed or not devices._open, "the interrupted call has not closed"
+        if how == "close" and comm.closed:
+            assert not devices._open, "the interrupted call has not closed"
         comm.close()
         assert not devices._open and not state._users and not state._closer
 
-    for name in ("run", "reap", "future", "part", "close", "split"):
-        for how in ("close", "abort"):
-            everywhere(functools.partial(prepare, name, how), check)
+    for how in ("close", "abort", "raise"):
+        everywhere(functools.partial(prepare, how), check)
 
 
 def waits(comm: Any) -> None:
@@ -181,12 +195,14 @@ def waits(comm: Any) -> None:
 
 class Signals(unittest.TestCase):
     def test_closings(self) -> None:
-        alone = ranks.Ranks()
-        try:
-            alone.add(closings, (ranks.new_job(self),))
-            alone.result(0)
-        finally:
-            alone.end()
+        for name in CALLS:
+            with self.subTest(name):
+                alone = ranks.Ranks()
+                try:
+                    alone.add(closings, (ranks.new_job(self), name))
+                    alone.result(0)
+                finally:
+                    alone.end()
 
     def test_waits(self) -> None:
         ranks.run(self, 1, waits)
