@@ -200,7 +200,8 @@ class Request(Generic[T]):
 
     def _is_detached(self) -> bool:
         """Whether threads of the communicator wait for the operation."""
-        return any(code == 0 for code, _ in self._codes)
+        codes = self._codes
+        return bool(codes) and any(code == 0 for code, _ in codes)
 
     def _check_open(self) -> None:
         """After fork() the lock and the future may be those of a thread that the child lacks."""

@@ -15,7 +15,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple, TypeV
 
 from . import _lib, devices, errors
 from .completions import STOP, Completions
-from .requests import Operation, sliced
+from .requests import SLICE_MS, Operation, sliced
 
 T = TypeVar("T")
 
@@ -94,8 +94,11 @@ class State:
         """Calls use() for a function that waits for reports: close() sends one."""
         return self.use(function, self._listeners)
 
-    def start(self, operation: Operation) -> None:
-        """Starts an operation; the State holds it until it has completed."""
+    def start(self, operation: Operation, wait_ms: Optional[int] = None) -> None:
+        """Starts an operation; the State holds it until it has completed.
+
+        Waits for it up to `wait_ms`, which saves a use().
+        """
         if self._abandoned:
             self._reap()
         parts = operation.parts
@@ -106,6 +109,8 @@ class State:
             code = _lib.start_group(handle, array, number, operation.handle)
             if code != 0:
                 raise errors.last(code)
+            if wait_ms is not None:
+                operation.poll(wait_ms)
 
         self._pending.add(operation)
         try:
@@ -133,12 +138,15 @@ class State:
 
     def run(self, operation: Operation) -> Any:
         """Starts an operation, waits for it, and returns its result. Raises its error."""
-        self.start(operation)
-        try:
-            self.wait(operation)
-        except BaseException:
-            self.abandon(operation)
-            raise
+        self.start(operation, SLICE_MS)
+        if operation.done:
+            self._pending.discard(operation)
+        else:
+            try:
+                self.wait(operation)
+            except BaseException:
+                self.abandon(operation)
+                raise
         if operation.error is not None:
             raise operation.error
         return operation.result
