@@ -125,7 +125,20 @@ def _of_buffer(obj: Any) -> View:
     return View(address, dtype, tuple(memory.shape or ()), memory.readonly, memory)
 
 
+def _check_bits(obj: Any) -> None:
+    """Raises ValueError for a tensor of PyTorch whose memory is not its value.
+
+    DLPack exports such a tensor if it is negated, as x.conj().imag is, and the interface for CUDA
+    also if it is conjugated.
+    """
+    for name in ("neg", "conj"):
+        is_set = getattr(obj, f"is_{name}", None)
+        if is_set is not None and is_set():
+            raise ValueError(f"the tensor has the bit {name}: pass x.resolve_{name}()")
+
+
 def _of_dlpack(obj: Any) -> View:
+    _check_bits(obj)
     tensor = dlpack.read(obj)
     _check_strides(tensor.shape, tensor.strides, 1)
     if tensor.name:
@@ -164,6 +177,7 @@ def _view(obj: Any) -> View:
         return _of_interface(obj, interface, on_gpu=False)
     interface = _cuda_interface(obj)
     if interface is not None:
+        _check_bits(obj)
         return _of_interface(obj, interface, on_gpu=True)
     try:
         return _of_buffer(obj)

@@ -242,6 +242,18 @@ class Buffers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "out="):
             buffers.new_like(OnlyCuda(x, None), view, (3,), "all_gather")
 
+    def test_lazy(self) -> None:
+        """A tensor whose memory is not its value is refused, as PyTorch marks it by a bit."""
+        x = np.zeros(3, np.float32)
+        for make in (OnlyDlpack, lambda inner: OnlyCuda(inner, None)):
+            for name in ("neg", "conj"):
+                tensor = make(x)
+                setattr(tensor, f"is_{name}", lambda: False)
+                buffers.readable(tensor, "x")
+                setattr(tensor, f"is_{name}", lambda: True)
+                with self.assertRaisesRegex(ValueError, f"^x: .*resolve_{name}"):
+                    buffers.readable(tensor, "x")
+
     def test_more_types(self) -> None:
         """Packages of further types (ml_dtypes) show them as "V", with a name."""
 
