@@ -9,8 +9,10 @@ from typing import Any, Optional, Type
 from . import _lib, errors
 from .interrupts import interruptible
 from .objects import Objects
+from .reductions import Reductions
 from .requests import Operation, Request
 from .state import State, close_forgotten
+from .transfers import Transfers
 
 
 class Communicator(Objects):
@@ -80,9 +82,15 @@ class Communicator(Objects):
         return Group(self)
 
     def explain(self, operation: str, *arguments: Any, **options: Any) -> str:
-        """Returns why an algorithm is chosen: explain("all_reduce", x). Sends nothing."""
+        """Returns why an algorithm is chosen: explain("all_reduce", x). Sends nothing.
+
+        Raises ValueError if the name is not that of one operation.
+        """
         explainer = Explainer(self)
-        getattr(explainer, operation)(*arguments, **options)
+        method = getattr(Reductions, operation, None) or getattr(Transfers, operation, None)
+        if operation.startswith("_") or not callable(method):
+            raise ValueError(f"explain: {operation!r} is not the name of one operation")
+        method(explainer, *arguments, **options)
         return explainer.text
 
     def split(self, color: int, key: int = 0) -> Optional["Communicator"]:
@@ -151,10 +159,11 @@ def _discard(part: Optional[State]) -> None:
         part.close()
 
 
-class Group(Objects):
+class Group(Reductions, Transfers):
     """Operations that start as one request, in their order, at the end of a `with` block.
 
-    Methods return their result at once, which is valid when the group has completed.
+    Methods return their result at once, which is valid when the group has completed. Operations of
+    objects are several that follow each other, and thus not in a group.
     """
 
     def __init__(self, communicator: Communicator) -> None:
@@ -199,7 +208,7 @@ class Group(Objects):
             self.run()
 
 
-class Explainer(Objects):
+class Explainer(Reductions, Transfers):
     """Describes operations in place of starting them."""
 
     def __init__(self, communicator: Communicator) -> None:

@@ -67,6 +67,11 @@ def arguments(comm: Any) -> None:
     fails(ValueError, "no number", comm.all_reduce, x, "premul_sum", scalar="a")
     fails(ValueError, "group", comm.group().send, x, 0, async_op=True)
     fails(ValueError, "no operations", comm.group().start)
+    for name in ("all_gather_object", "gather_object", "broadcast_object"):
+        # They read results of a first operation, which has not run in a group.
+        assert not hasattr(comm.group(), name)
+        fails(ValueError, "not the name of one", comm.explain, name, 1)
+    fails(ValueError, "not the name of one", comm.explain, "_submit", 1)
     fails(ValueError, "", comm.all_gather, x[0], out=np.ravel(x)[1:9])  # overlap
     comm.barrier()
 
