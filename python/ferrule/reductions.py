@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operations that reduce. See `ferrule.Communicator` for what all operations have in common."""
 
-from typing import Any, Literal, Optional, TypeVar, Union, overload
+from typing import Any, Literal, Optional, overload
 
 from . import _lib, buffers
+from .arrays import A, Array, T
 from .operations import add, checked_rank, divided, elements, op_code, same_type
 from .requests import Operation, Request
 
-T = TypeVar("T")
 Sync = Literal[False]
 Async = Literal[True]
 
@@ -23,27 +23,33 @@ class Reductions:
 
     @overload
     def all_reduce(
-        self, x: T, op: str = ..., *, out: Optional[T] = ..., wire: str = ..., scalar: Any = ...,
+        self, x: A, op: str = ..., *, out: Optional[A] = ..., wire: str = ..., scalar: Any = ...,
         stream: Optional[int] = ..., async_op: Sync = ...,
-    ) -> T: ...
+    ) -> A: ...
 
     @overload
     def all_reduce(
-        self, x: T, op: str = ..., *, out: Optional[T] = ..., wire: str = ..., scalar: Any = ...,
+        self, x: A, op: str = ..., *, out: Optional[A] = ..., wire: str = ..., scalar: Any = ...,
         stream: Optional[int] = ..., async_op: Async,
-    ) -> Request[T]: ...
+    ) -> Request[A]: ...
+
+    @overload
+    def all_reduce(
+        self, x: Array, op: str = ..., *, out: Optional[Array] = ..., wire: str = ...,
+        scalar: Any = ..., stream: Optional[int] = ..., async_op: bool = ...,
+    ) -> Any: ...
 
     def all_reduce(
         self,
-        x: T,
+        x: Any,
         op: str = "sum",
         *,
-        out: Optional[T] = None,
+        out: Any = None,
         wire: str = "same",
         scalar: Any = None,
         stream: Optional[int] = None,
         async_op: bool = False,
-    ) -> Union[T, Request[T]]:
+    ) -> Any:
         """Reduces x over all ranks; every rank gets the result. Returns x, or `out`.
 
         Without `out` the result replaces x. With `out`, an array of the same type and number of
@@ -61,8 +67,7 @@ class Reductions:
         add(operation, _lib.ALLREDUCE, send, recv, send.count, op=op_code(op), wire=wire,
             scalar=scalar, stream=stream)
         operation.result = x if out is None else out
-        result: Union[T, Request[T]] = self._submit(operation, async_op)
-        return result
+        return self._submit(operation, async_op)
 
     @overload
     def reduce_scatter(
@@ -76,17 +81,23 @@ class Reductions:
         stream: Optional[int] = ..., async_op: Async,
     ) -> Request[T]: ...
 
+    @overload
+    def reduce_scatter(
+        self, x: Array, op: str = ..., *, out: Optional[Array] = ..., wire: str = ...,
+        scalar: Any = ..., stream: Optional[int] = ..., async_op: bool = ...,
+    ) -> Any: ...
+
     def reduce_scatter(
         self,
-        x: T,
+        x: Any,
         op: str = "sum",
         *,
-        out: Optional[T] = None,
+        out: Any = None,
         wire: str = "same",
         scalar: Any = None,
         stream: Optional[int] = None,
         async_op: bool = False,
-    ) -> Union[T, Request[T]]:
+    ) -> Any:
         """Reduces x over all ranks; rank i gets the i-th part. Returns `out`, or a new array.
 
         x has `size` times as many elements as `out`. A new array has the shape of x, with the first
@@ -105,33 +116,38 @@ class Reductions:
         add(operation, _lib.REDUCE_SCATTER, send, recv, recv.count, op=op_code(op), wire=wire,
             scalar=scalar, stream=stream)
         operation.result = out
-        result: Union[T, Request[T]] = self._submit(operation, async_op)
-        return result
+        return self._submit(operation, async_op)
 
     @overload
     def reduce(
-        self, x: T, dst: int = ..., op: str = ..., *, out: Optional[T] = ..., wire: str = ...,
+        self, x: A, dst: int = ..., op: str = ..., *, out: Optional[A] = ..., wire: str = ...,
         scalar: Any = ..., stream: Optional[int] = ..., async_op: Sync = ...,
-    ) -> Optional[T]: ...
+    ) -> Optional[A]: ...
 
     @overload
     def reduce(
-        self, x: T, dst: int = ..., op: str = ..., *, out: Optional[T] = ..., wire: str = ...,
+        self, x: A, dst: int = ..., op: str = ..., *, out: Optional[A] = ..., wire: str = ...,
         scalar: Any = ..., stream: Optional[int] = ..., async_op: Async,
-    ) -> Request[Optional[T]]: ...
+    ) -> Request[Optional[A]]: ...
+
+    @overload
+    def reduce(
+        self, x: Array, dst: int = ..., op: str = ..., *, out: Optional[Array] = ...,
+        wire: str = ..., scalar: Any = ..., stream: Optional[int] = ..., async_op: bool = ...,
+    ) -> Any: ...
 
     def reduce(
         self,
-        x: T,
+        x: Any,
         dst: int = 0,
         op: str = "sum",
         *,
-        out: Optional[T] = None,
+        out: Any = None,
         wire: str = "same",
         scalar: Any = None,
         stream: Optional[int] = None,
         async_op: bool = False,
-    ) -> Union[Optional[T], Request[Optional[T]]]:
+    ) -> Any:
         """Reduces x over all ranks; only rank `dst` gets the result. Others return None.
 
         Rank `dst` returns x, which the result replaces, or `out`. Other ranks only send x, and
@@ -150,5 +166,4 @@ class Reductions:
             operation.result = result
         add(operation, _lib.REDUCE, send, recv, send.count, root=dst, op=op_code(op), wire=wire,
             scalar=scalar, stream=stream)
-        submitted: Union[Optional[T], Request[Optional[T]]] = self._submit(operation, async_op)
-        return submitted
+        return self._submit(operation, async_op)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operations that copy. See `ferrule.Communicator` for what all operations have in common."""
 
-from typing import Any, Literal, Optional, Sequence, TypeVar, Union, overload
+from typing import Any, Literal, Optional, Sequence, Union, overload
 
 from . import _lib, buffers
+from .arrays import A, Array, T
 from .buffers import View
 from .operations import add, add_vector, checked_rank, divided, elements, same_type
 from .requests import Operation, Request
 
-T = TypeVar("T")
 Sync = Literal[False]
 Async = Literal[True]
 Rows = Optional[Sequence[int]]
@@ -25,18 +25,24 @@ class Transfers:
 
     @overload
     def broadcast(
-        self, x: T, src: int = ..., *, wire: str = ..., stream: Optional[int] = ...,
+        self, x: A, src: int = ..., *, wire: str = ..., stream: Optional[int] = ...,
         async_op: Sync = ...,
-    ) -> T: ...
+    ) -> A: ...
 
     @overload
     def broadcast(
-        self, x: T, src: int = ..., *, wire: str = ..., stream: Optional[int] = ..., async_op: Async
-    ) -> Request[T]: ...
+        self, x: A, src: int = ..., *, wire: str = ..., stream: Optional[int] = ..., async_op: Async
+    ) -> Request[A]: ...
+
+    @overload
+    def broadcast(
+        self, x: Array, src: int = ..., *, wire: str = ..., stream: Optional[int] = ...,
+        async_op: bool,
+    ) -> Any: ...
 
     def broadcast(
         self,
-        x: T,
+        x: Any,
         src: int = 0,
         *,
         wire: str = "same",
@@ -67,11 +73,17 @@ class Transfers:
         async_op: Async,
     ) -> Request[T]: ...
 
+    @overload
+    def all_gather(
+        self, x: Array, *, out: Optional[Array] = ..., wire: str = ..., stream: Optional[int] = ...,
+        async_op: bool = ...,
+    ) -> Any: ...
+
     def all_gather(
         self,
-        x: T,
+        x: Any,
         *,
-        out: Optional[T] = None,
+        out: Any = None,
         wire: str = "same",
         stream: Optional[int] = None,
         async_op: bool = False,
@@ -109,12 +121,18 @@ class Transfers:
         stream: Optional[int] = ..., async_op: Async,
     ) -> Request[Optional[T]]: ...
 
+    @overload
+    def gather(
+        self, x: Array, dst: int = ..., *, out: Optional[Array] = ..., wire: str = ...,
+        stream: Optional[int] = ..., async_op: bool = ...,
+    ) -> Any: ...
+
     def gather(
         self,
-        x: T,
+        x: Any,
         dst: int = 0,
         *,
-        out: Optional[T] = None,
+        out: Any = None,
         wire: str = "same",
         stream: Optional[int] = None,
         async_op: bool = False,
@@ -141,12 +159,18 @@ class Transfers:
         stream: Optional[int] = ..., async_op: Async,
     ) -> Request[T]: ...
 
+    @overload
+    def scatter(
+        self, x: Optional[Array], src: int = ..., *, out: Optional[Array] = ..., wire: str = ...,
+        stream: Optional[int] = ..., async_op: bool = ...,
+    ) -> Any: ...
+
     def scatter(
         self,
-        x: Optional[T],
+        x: Any,
         src: int = 0,
         *,
-        out: Optional[T] = None,
+        out: Any = None,
         wire: str = "same",
         stream: Optional[int] = None,
         async_op: bool = False,
@@ -187,11 +211,17 @@ class Transfers:
         async_op: Async,
     ) -> Request[T]: ...
 
+    @overload
+    def all_to_all(
+        self, x: Array, *, out: Optional[Array] = ..., wire: str = ..., stream: Optional[int] = ...,
+        async_op: bool = ...,
+    ) -> Any: ...
+
     def all_to_all(
         self,
-        x: T,
+        x: Any,
         *,
-        out: Optional[T] = None,
+        out: Any = None,
         wire: str = "same",
         stream: Optional[int] = None,
         async_op: bool = False,
@@ -230,15 +260,22 @@ class Transfers:
         stream: Optional[int] = ..., async_op: Async,
     ) -> Request[T]: ...
 
+    @overload
+    def all_to_all_v(
+        self, x: Array, send_counts: Sequence[int], recv_counts: Sequence[int], *,
+        send_displs: Rows = ..., recv_displs: Rows = ..., out: Optional[Array] = ...,
+        wire: str = ..., stream: Optional[int] = ..., async_op: bool = ...,
+    ) -> Any: ...
+
     def all_to_all_v(
         self,
-        x: T,
+        x: Any,
         send_counts: Sequence[int],
         recv_counts: Sequence[int],
         *,
         send_displs: Rows = None,
         recv_displs: Rows = None,
-        out: Optional[T] = None,
+        out: Any = None,
         wire: str = "same",
         stream: Optional[int] = None,
         async_op: bool = False,
@@ -265,17 +302,22 @@ class Transfers:
 
     @overload
     def send(
-        self, x: T, dst: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: Sync = ...
-    ) -> T: ...
+        self, x: A, dst: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: Sync = ...
+    ) -> A: ...
 
     @overload
     def send(
-        self, x: T, dst: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: Async
-    ) -> Request[T]: ...
+        self, x: A, dst: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: Async
+    ) -> Request[A]: ...
+
+    @overload
+    def send(
+        self, x: Array, dst: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: bool
+    ) -> Any: ...
 
     def send(
         self,
-        x: T,
+        x: Any,
         dst: int,
         *,
         wire: str = "same",
@@ -298,17 +340,22 @@ class Transfers:
 
     @overload
     def recv(
-        self, x: T, src: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: Sync = ...
-    ) -> T: ...
+        self, x: A, src: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: Sync = ...
+    ) -> A: ...
 
     @overload
     def recv(
-        self, x: T, src: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: Async
-    ) -> Request[T]: ...
+        self, x: A, src: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: Async
+    ) -> Request[A]: ...
+
+    @overload
+    def recv(
+        self, x: Array, src: int, *, wire: str = ..., stream: Optional[int] = ..., async_op: bool
+    ) -> Any: ...
 
     def recv(
         self,
-        x: T,
+        x: Any,
         src: int,
         *,
         wire: str = "same",
@@ -329,6 +376,9 @@ class Transfers:
 
     @overload
     def barrier(self, *, async_op: Async) -> Request[None]: ...
+
+    @overload
+    def barrier(self, *, async_op: bool) -> Any: ...
 
     def barrier(self, *, async_op: bool = False) -> Union[None, Request[None]]:
         """Waits until all ranks have entered."""

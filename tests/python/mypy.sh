@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The types of the Python package, as Debian's mypy checks them.
+# The types of the Python package, and of a program that uses it, as Debian's mypy checks them.
 set -eu
 cd "$(dirname "$0")/../.."
 command -v mypy >/dev/null || {
@@ -11,4 +11,4 @@ command -v mypy >/dev/null || {
 cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT
 mypy --strict --cache-dir "$cache" --python-executable "${FRL_PYTHON:-/usr/bin/python3}" \
-	python/ferrule
+	python/ferrule tests/python/typed_user.py

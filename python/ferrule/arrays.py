@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Types of arrays, for annotations only: what `buffers` reads."""
+
+from typing import TYPE_CHECKING, Any, Callable, Protocol, TypeVar, Union
+
+
+class _Interface(Protocol):
+    @property
+    def __array_interface__(self) -> Any: ...
+
+
+class _CudaInterface(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+
+class _Dlpack(Protocol):
+    @property
+    def __dlpack__(self) -> Callable[..., Any]: ...
+
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    # Arrays of NumPy, PyTorch and others: a new result is of the same class.
+    Tensor = Union[_Interface, _CudaInterface, _Dlpack]
+    # Also buffers: bytes, bytearray, memoryview, array.array. A new result is an array of NumPy.
+    Array = Union[Tensor, ReadableBuffer]
+else:
+    Tensor = Array = Any
+
+T = TypeVar("T", bound=Tensor)
+A = TypeVar("A", bound=Array)
