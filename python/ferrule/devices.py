@@ -100,11 +100,14 @@ def _open_device(device: Device) -> int:
 class Lease:
     """Devices in use. close() gives them back, and closes those without another user."""
 
-    def __init__(self, wanted: Optional[Sequence[Union[str, Device]]]) -> None:
+    def __init__(self, wanted: Union[None, str, Device, Sequence[Union[str, Device]]]) -> None:
         """Opens devices, or takes open ones. None: the device of the settings."""
         self._devices: List[Device] = []
         self.handles: List[int] = []
-        names = [Device()] if wanted is None else [_as_device(name) for name in wanted]
+        if wanted is None:
+            wanted = Device()
+        listed = [wanted] if isinstance(wanted, (str, Device)) else wanted
+        names = [_as_device(name) for name in listed]
         if not names or len(set(names)) != len(names):
             raise ValueError("devices= needs at least one device, and each device once")
         try:

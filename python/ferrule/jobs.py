@@ -34,7 +34,7 @@ def join(
     unique_id: Optional[bytes] = None,
     timeout: Optional[float] = 60.0,
     operation_timeout: Optional[float] = None,
-    devices: Optional[Sequence[Union[str, Device]]] = None,
+    devices: Union[None, str, Device, Sequence[Union[str, Device]]] = None,
     algos: Optional[str] = None,
     progress: str = "thread",
 ) -> Communicator:
@@ -45,11 +45,13 @@ def join(
     name of the job ("NAME", or "NAME@HOST" to meet at the control daemon of HOST), or with an id of
     `unique_id()`.
 
-    `timeout`: seconds to wait for the daemons and for the other ranks; None: no limit.
+    `timeout`: seconds to wait for the daemons and for the other ranks. None: no limit for the
+    ranks, and 60 s for the daemons.
     `operation_timeout`: an operation without progress for this many seconds fails with
     TimeoutError, which names the awaited ranks. Default: `FRL_COLL_TIMEOUT_S`, or no limit.
-    `devices`: the ports to use, "local", "fabric:NAME", "packet:eth0=10.1.1.1/24", "verbs", or
-    `ferrule.Device`. All ranks have the same number. Default: `FRL_FABRIC`, or the local fabric.
+    `devices`: the port to use, or several: "local", "fabric:NAME", "packet:eth0=10.1.1.1/24",
+    "verbs", or a `ferrule.Device`. All ranks have the same number. Default: `FRL_FABRIC`, or the
+    local fabric.
     `algos`: as `FRL_ALGO`, the same on all ranks.
     `progress`: "thread", or "inline": operations then progress in calls only, and only one thread
     at a time uses the communicator.
@@ -133,7 +135,7 @@ def _create(
             # As in Operation.poll(): whether the call was made is always known.
             closed.extend(map(bootstrap.close, (bootstrap.ctx,)))
         lease.close()
-        _ = text  # the library reads it until then
+        _ = text  # keeps it: the library reads it until then
 
     try:
         _lib.bootstrap_set_timeout(bootstrap, timeout_ms)

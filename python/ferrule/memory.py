@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memory that ranks of one machine read in place: frl_mem_alloc()."""
 
+import errno
 import math
 import os
 import weakref
@@ -16,7 +17,7 @@ class Memory:
         """Allocates. Raises MemoryError."""
         address = _lib.mem_alloc(size)
         if not address:
-            raise errors.last(-12)
+            raise errors.last(-errno.ENOMEM)
         self.address: int = address
         self.size = size
         self.__array_interface__: Dict[str, Any] = {

@@ -40,13 +40,13 @@ def _code(name: str, known: Dict[str, int], parse: Any) -> int:
     return found
 
 
-def same_type(what: str, first: View, second: View) -> None:
+def check_same_type(what: str, first: View, second: View) -> None:
     """Raises ValueError if the types differ."""
     if first.dtype != second.dtype:
         raise ValueError(f"{what}: the result is {second.dtype.name}, not {first.dtype.name}")
 
 
-def elements(what: str, view: View, wanted: int) -> None:
+def check_count(what: str, view: View, wanted: int) -> None:
     """Raises ValueError if the array has another number of elements."""
     if view.count != wanted:
         raise ValueError(f"{what}: the array has {view.count} elements, not {wanted}")

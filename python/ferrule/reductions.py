@@ -5,7 +5,7 @@ from typing import Any, Literal, Optional, overload
 
 from . import _lib, buffers
 from .arrays import A, Array, T
-from .operations import add, checked_rank, divided, elements, op_code, same_type
+from .operations import add, check_count, check_same_type, checked_rank, divided, op_code
 from .requests import Operation, Request
 
 Sync = Literal[False]
@@ -62,8 +62,8 @@ class Reductions:
             send = recv = buffers.writable(x, what)
         else:
             send, recv = buffers.readable(x, what), buffers.writable(out, f"{what}: out")
-            same_type(what, send, recv)
-            elements(f"{what}: out", recv, send.count)
+            check_same_type(what, send, recv)
+            check_count(f"{what}: out", recv, send.count)
         add(operation, _lib.ALLREDUCE, send, recv, send.count, op=op_code(op), wire=wire,
             scalar=scalar, stream=stream)
         operation.result = x if out is None else out
@@ -111,8 +111,8 @@ class Reductions:
             rows = divided(what, send, self.size)
             out = buffers.new_like(x, send, (rows,) + send.shape[1:], what)
         recv = buffers.writable(out, f"{what}: out")
-        same_type(what, send, recv)
-        elements(what, send, recv.count * self.size)
+        check_same_type(what, send, recv)
+        check_count(what, send, recv.count * self.size)
         add(operation, _lib.REDUCE_SCATTER, send, recv, recv.count, op=op_code(op), wire=wire,
             scalar=scalar, stream=stream)
         operation.result = out
@@ -161,8 +161,8 @@ class Reductions:
         if self.rank == dst:
             result = x if out is None else out
             recv = buffers.writable(result, what)
-            same_type(what, send, recv)
-            elements(f"{what}: out", recv, send.count)
+            check_same_type(what, send, recv)
+            check_count(f"{what}: out", recv, send.count)
             operation.result = result
         add(operation, _lib.REDUCE, send, recv, send.count, root=dst, op=op_code(op), wire=wire,
             scalar=scalar, stream=stream)

@@ -2,6 +2,7 @@
 """Operations in progress."""
 
 import ctypes
+import errno
 import math
 import threading
 import time
@@ -224,7 +225,7 @@ class Request(Generic[T]):
 
     def _late(self, timeout: Optional[float]) -> errors.TimeoutError:
         text = f"{self._operation.name} has not completed within {timeout} s; it goes on"
-        return errors.TimeoutError(110, text)
+        return errors.TimeoutError(errno.ETIMEDOUT, text)
 
     def __del__(self) -> None:
         operation = getattr(self, "_operation", None)
@@ -236,7 +237,7 @@ def milliseconds(seconds: Optional[float]) -> int:
     """Returns a timeout of the library; None is no limit."""
     if seconds is None:
         return -1
-    if not 0 <= seconds <= 2_000_000:
+    if not 0 <= seconds <= 2_000_000:  # the library has an int
         raise ValueError(f"a timeout of {seconds} s is not between 0 and 2000000")
     return math.ceil(seconds * 1000)
 

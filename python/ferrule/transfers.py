@@ -6,7 +6,7 @@ from typing import Any, Literal, Optional, Sequence, Union, overload
 from . import _lib, buffers
 from .arrays import A, Array, T
 from .buffers import View
-from .operations import add, add_vector, checked_rank, divided, elements, same_type
+from .operations import add, add_vector, check_count, check_same_type, checked_rank, divided
 from .requests import Operation, Request
 
 Sync = Literal[False]
@@ -104,8 +104,8 @@ class Transfers:
         if out is None:
             out = buffers.new_like(x, send, (self.size,) + send.shape, what)
         recv = buffers.writable(out, f"{what}: out")
-        same_type(what, send, recv)
-        elements(f"{what}: out", recv, send.count * self.size)
+        check_same_type(what, send, recv)
+        check_count(f"{what}: out", recv, send.count * self.size)
         operation.result = out
         return recv
 
@@ -193,8 +193,8 @@ class Transfers:
             raise ValueError(f"{what}: ranks other than src={src} need out=")
         recv = buffers.writable(out, f"{what}: out")
         if send is not None:
-            same_type(what, send, recv)
-            elements(what, send, recv.count * self.size)
+            check_same_type(what, send, recv)
+            check_count(what, send, recv.count * self.size)
         add(operation, _lib.SCATTER, send, recv, recv.count, root=src, wire=wire, stream=stream)
         operation.result = out
         return self._submit(operation, async_op)
@@ -239,8 +239,8 @@ class Transfers:
         if out is None:
             out = buffers.new_like(x, send, send.shape, what)
         recv = buffers.writable(out, f"{what}: out")
-        same_type(what, send, recv)
-        elements(f"{what}: out", recv, send.count)
+        check_same_type(what, send, recv)
+        check_count(f"{what}: out", recv, send.count)
         count = send.count // self.size
         add(operation, _lib.ALLTOALL, send, recv, count, wire=wire, stream=stream)
         operation.result = out
@@ -294,7 +294,7 @@ class Transfers:
             shape = (sum(recv_counts),) + send.shape[1:]
             out = buffers.new_like(x, send, shape, what)
         recv = buffers.writable(out, f"{what}: out")
-        same_type(what, send, recv)
+        check_same_type(what, send, recv)
         add_vector(operation, send, recv, (send_counts, send_displs), (recv_counts, recv_displs),
             self.size, wire, stream)
         operation.result = out

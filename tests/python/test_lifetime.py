@@ -193,7 +193,7 @@ def closed_twice(comm: Any) -> None:
 
 
 def shared_device(job: str, rank: int) -> None:
-    with ferrule.join(job, rank, 2, devices=["local"], timeout=ranks.LIMIT) as first:
+    with ferrule.join(job, rank, 2, devices="local", timeout=ranks.LIMIT) as first:
         with ferrule.join(job + "-2", rank, 2, devices=["local"], timeout=ranks.LIMIT) as second:
             assert opened() == 1
             requests = [c.all_reduce(np.ones(10), async_op=True) for c in (first, second)]
