@@ -38,7 +38,8 @@ class Communicator(Objects):
 
     Threads: any thread may use a communicator with progress="thread" (the default) at any time.
     Threads that start operations must agree on an order that is the same on all ranks. Ctrl-C
-    interrupts a wait; the operation goes on, and its arrays stay in use.
+    interrupts a wait; the operation goes on, and its arrays stay in use. A signal handler may call
+    close(), abort() and Request.wait() at any time.
 
     A forked child cannot use the communicators of its parent.
     """
@@ -134,7 +135,8 @@ class Communicator(Objects):
 
         All ranks close it; the order of several communicators may differ. Requests that have not
         completed are discarded. Waits for the other ranks a few seconds at most. A call of another
-        thread ends with AbortedError, on all ranks.
+        thread ends with AbortedError, on all ranks. So does a call that a signal handler interrupts
+        to close; it then ends the communicator.
         """
         self._state.close()
 

@@ -21,7 +21,7 @@ class Completions:
     """The futures of one communicator.
 
     A callback of a future may wait for another operation. One thread therefore always waits for
-    reports, whatever the others do: a thread that takes the last place makes a new one.
+    reports, whatever the others do: a thread that leaves none waiting makes a new one.
 
     No locks: signal handlers may interrupt any of this, and wait, make futures or close in it.
     """
