@@ -7,7 +7,7 @@
 They need process groups of the backend "ferrule". All ranks get the same gradients, to the bit.
 """
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional
 
 import torch
 from torch._C._distributed_c10d import GradBucket
@@ -19,7 +19,7 @@ from .operations import wire_code
 def _group(group: Any) -> Any:
     c10d: Any = distributed_c10d
     found = group if group is not None else c10d._get_default_group()
-    if not hasattr(found, "_callbacks"):
+    if not hasattr(found, "_submit"):
         raise ValueError('the hook needs a process group of the backend "ferrule"')
     return found
 
@@ -57,7 +57,7 @@ class TopKState:
             raise ValueError(f"fraction={fraction} is not between 0 and 1")
         self.fraction = fraction
         self.group = group
-        self.rests: Dict[Tuple[int, int], Any] = {}
+        self.rests: Dict[Any, Any] = {}  # by parameter: DDP arranges its buckets anew
 
 
 def topk_hook(
@@ -65,26 +65,28 @@ def topk_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     """Averages the largest gradients of each rank. The rest stays for the next step.
 
-    Each rank sends a fraction of its gradients, and their places. DDP arranges its buckets anew
-    after the first step, and the rest of that step is lost.
+    Each rank sends a fraction of its gradients, and their places. Of the rest, infinite elements
+    and those that are no numbers are dropped.
     """
     group = _group(state.group)
     buffer = bucket.buffer()
-    key = (bucket.index(), buffer.numel())
-    rest = state.rests.get(key)
-    total = buffer.clone() if rest is None else buffer + rest
+    parameters = bucket.parameters()
+    total = buffer.clone()
+    parts = torch.split(total, [parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts):
+        rest = state.rests.get(parameter)
+        if rest is not None:
+            part.add_(rest)
     count = max(1, int(buffer.numel() * state.fraction))
     places = torch.topk(total.abs(), count, sorted=False).indices
     values = total[places]
     total[places] = 0
-    state.rests[key] = total
+    total.nan_to_num_(0, 0, 0)
+    state.rests.update(zip(parameters, parts))
     size = group.size()
     all_values = torch.empty(size * count, dtype=values.dtype, device=values.device)
     all_places = torch.empty(size * count, dtype=places.dtype, device=values.device)
-    group._start_coalescing()
-    group._allgather_base(all_values, values)
-    group._allgather_base(all_places, places)
-    work = group._end_coalescing()
+    work = group.allgather_into_tensor_coalesced([all_values, all_places], [values, places])
 
     def combine(_: Any) -> Any:
         buffer.zero_()
