@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 import unittest
+import unittest.mock
 from datetime import timedelta
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List
 
 import ranks
 
@@ -23,7 +24,8 @@ except ImportError:
 import ferrule
 import ferrule.torch
 from ferrule import hooks
-from ferrule.torch import Options, call, types, work
+from ferrule.torch import Options, call, rendezvous, types, work
+from ferrule.torch import group as group_module
 
 
 def group_of(store: str, rank: int, size: int, **options: Any) -> Any:
@@ -61,6 +63,13 @@ def direct(store: str, rank: int) -> None:
     assert outputs[1][0] == 1
     group.barrier().wait()
     fails(NotImplementedError, "timeout", group.set_timeout, timedelta(seconds=1))
+    # A group holds operations for PyTorch 1.13 until they have completed or failed.
+    kept, group._kept = group._kept, set()
+    work = group.allreduce(torch.ones(10))
+    until(work.is_completed)
+    fails(ValueError, "int16", group.allreduce, torch.ones(3, dtype=torch.int16))
+    assert not group._kept
+    group._kept = kept
     # A premultiplied sum, where PyTorch shows the factor.
     op = dist._make_nccl_premul_sum(0.5)
     y = torch.full((3,), 2.0 + rank)
@@ -93,13 +102,13 @@ def direct(store: str, rank: int) -> None:
     group.shutdown()
     group.shutdown()
     fails(ValueError, "destroyed", group.allreduce, x)
-    fails(RuntimeError, "destroyed", lambda: whole.get_future().then(lambda done: done))
+    assert whole.get_future().then(lambda done: len(done.value())).wait() == 3
     dist.destroy_process_group()
 
 
 def options(store: str, rank: int) -> None:
     fails(ValueError, "Options", group_of, store + "-1", rank, 2, pg_options=object())
-    made = Options(devices=["local"], wire="bfloat16", algos="auto", timeout=timedelta(minutes=1))
+    made = Options(devices=["local"], wire="bfloat16", algos="auto", timeout=timedelta.max)
     group = group_of(store, rank, 2, pg_options=made)
     x = torch.full((10,), 1 + 2**-20)
     group.allreduce(x).wait()
@@ -139,6 +148,107 @@ def killed(store: str, rank: int) -> str:
     raise AssertionError("a dead rank was not noticed")
 
 
+def in_new_group(store: str, rank: int) -> None:
+    """A callback communicates while this thread makes a group, and waits in the store."""
+    options = {"rank": rank, "world_size": 2, "timeout": timedelta(seconds=ranks.LIMIT)}
+    port = os.path.join(store, "port")
+    if rank == 1:
+        until(lambda: os.path.exists(port))
+    served = dist.TCPStore(
+        "127.0.0.1", 0 if rank == 0 else int(open(port).read()), 2, rank == 0,
+        timeout=options["timeout"], wait_for_workers=False,
+    )  # fmt: skip
+    if rank == 0:
+        with open(port + ".new", "w") as out:
+            out.write(str(served.port))
+        os.rename(port + ".new", port)
+    dist.init_process_group("ferrule", store=served, **options)
+    entered = threading.Event()
+    agree = group_module.agree_on_job
+
+    def watched(*args: Any) -> Any:
+        entered.set()
+        return agree(*args)
+
+    group_module.agree_on_job = watched
+
+    def start(_: Any) -> None:
+        if rank == 1:
+            entered.wait()
+            ranks.time.sleep(0.2)  # until it is in the store
+        dist.all_reduce(torch.ones(3))
+
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(start)
+    if rank == 0:
+        future.wait()
+    group = dist.new_group([0, 1])
+    future.wait()
+    dist.barrier(group=group)
+    dist.destroy_process_group()
+
+
+class Store:
+    """A store in this process. A call that would block fails."""
+
+    def __init__(self) -> None:
+        self.values: Dict[str, Any] = {}
+        self.lock = threading.Lock()
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value.encode()
+
+    def get(self, key: str) -> Any:
+        return self.values[key]
+
+    def add(self, key: str, number: int) -> int:
+        with self.lock:
+            self.values[key] = self.values.get(key, 0) + number
+            return self.values[key]
+
+
+class Bucket:
+    """A bucket of DDP."""
+
+    def __init__(self, gradients: Dict[Any, List[float]]) -> None:
+        self.flat = torch.tensor([x for values in gradients.values() for x in values])
+        self.all = list(gradients)
+
+    def buffer(self) -> Any:
+        return self.flat
+
+    def parameters(self) -> Any:
+        return self.all
+
+    def index(self) -> int:
+        return 0
+
+
+class Alone:
+    """A group of one rank, for hooks."""
+
+    _submit = None
+
+    def size(self) -> int:
+        return 1
+
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any) -> Any:
+        for output, input in zip(outputs, inputs):
+            output.copy_(input)
+        return self
+
+    def get_future(self) -> Any:
+        future: Any = torch.futures.Future()
+        future.set_result(None)
+        return future
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = ranks.time.monotonic() + ranks.LIMIT
+    while not condition():
+        assert ranks.time.monotonic() < end, threading.enumerate()
+        ranks.time.sleep(0.01)
+
+
 def threads() -> int:
     return threading.active_count()
 
@@ -154,11 +264,8 @@ def garbage(store: str, rank: int) -> None:
         dist.destroy_process_group()
         del group, future
         gc.collect()
-        assert not devices._open
-    end = ranks.time.monotonic() + ranks.LIMIT
-    while threads() > 1:
-        assert ranks.time.monotonic() < end, threading.enumerate()
-        ranks.time.sleep(0.01)
+        until(lambda: not devices._open)  # the thread that completed the future may hold it
+    until(lambda: threads() == 1)
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -195,6 +302,25 @@ import sys, ranks, torch, torch.distributed as dist, ferrule.torch
 dist.init_process_group("ferrule", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]),
     world_size=2)
 dist.all_reduce(torch.ones(10), async_op=True).get_future().then(lambda _: dist.barrier()).wait()
+"""
+
+
+# The callback computes while the interpreter ends.
+BUSY = """
+import sys, threading, ranks, torch, torch.distributed as dist, ferrule.torch
+torch.set_num_threads(1)
+dist.init_process_group("ferrule", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]),
+    world_size=2)
+began = threading.Event()
+def compute(_):
+    began.set()
+    x = torch.ones(300, 300)
+    for _ in range(300):
+        x @ x
+future = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(compute)
+began.wait()
+if sys.argv[2] == "1":
+    dist.destroy_process_group()
 """
 
 
@@ -243,11 +369,10 @@ class Torch(unittest.TestCase):
         ferrule.torch.register()
         self.assertEqual(dist.Backend("ferrule"), "ferrule")
 
-    def test_exit(self) -> None:
-        """A group that nobody destroys does not keep a process."""
+    def _exits(self, script: str) -> None:
         store = os.path.join(ranks.RUNTIME, ranks.new_job(self))
         processes = [
-            subprocess.Popen([sys.executable, "-c", EXIT, store, str(rank)]) for rank in range(2)
+            subprocess.Popen([sys.executable, "-c", script, store, str(rank)]) for rank in range(2)
         ]
         try:
             self.assertEqual([process.wait(ranks.LIMIT) for process in processes], [0, 0])
@@ -255,6 +380,68 @@ class Torch(unittest.TestCase):
             for process in processes:
                 process.kill()
                 process.wait()
+
+    def test_exit(self) -> None:
+        """A group that nobody destroys does not keep a process."""
+        self._exits(EXIT)
+
+    def test_exit_during_a_callback(self) -> None:
+        self._exits(BUSY)
+
+    def test_new_group(self) -> None:
+        store = os.path.join(ranks.RUNTIME, ranks.new_job(self))
+        os.mkdir(store)
+        both = ranks.Ranks()
+        try:
+            for rank in range(2):
+                both.add(in_new_group, (store, rank))
+            for rank in range(2):
+                both.result(rank)
+        finally:
+            both.end()
+
+    def test_agree_on_job(self) -> None:
+        """Nothing blocks in the store, and an id of the last try is not believed."""
+        store = Store()
+        store.set("x", "id of the last try")
+        store.add("x/set", 1)
+        store.add("x/id of the last try/1", 5)
+        found = {}
+
+        def run(rank: int) -> None:
+            found[rank] = rendezvous.agree_on_job(store, "x", rank, 3, ranks.LIMIT)
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in (1, 2)]
+        for thread in threads:
+            thread.start()
+        end = ranks.time.monotonic() + ranks.LIMIT
+        while "x/id of the last try/2" not in store.values:
+            self.assertLess(ranks.time.monotonic(), end)
+        with unittest.mock.patch.object(rendezvous.jobs, "unique_id", lambda: b"new id"):
+            run(0)
+        for thread in threads:
+            thread.join()
+        self.assertEqual(set(found.values()), {b"new id"})
+        for rank in range(2):
+            with self.assertRaisesRegex(TimeoutError, "did not meet"):
+                rendezvous.agree_on_job(Store(), "x", rank, 2, 0)
+
+    def test_top_k(self) -> None:
+        """A rest belongs to its parameter, whichever bucket that is in, and is finite."""
+        state = hooks.TopKState(0.25, Alone())
+        a, b = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+
+        def step(**gradients: Any) -> Any:
+            bucket: Any = Bucket({{"a": a, "b": b}[name]: x for name, x in gradients.items()})
+            return hooks.topk_hook(state, bucket).wait().tolist()
+
+        self.assertEqual(step(a=[4.0, 1.0], b=[2.0, 3.0]), [4, 0, 0, 0])
+        self.assertEqual(step(b=[0.0, 0.0], a=[0.0, 0.0]), [0, 3, 0, 0])
+        self.assertEqual(step(a=[0.0, 0.0]), [0, 1])
+        self.assertEqual(step(b=[0.0, 0.0]), [2, 0])
+        infinite = float("inf")
+        self.assertEqual(step(a=[infinite, infinite], b=[infinite, 5.0]).count(infinite), 1)
+        self.assertEqual(step(b=[0.0, 0.0], a=[0.0, 0.0]), [0, 5, 0, 0])
 
     def test_memory(self) -> None:
         """Tensors that follow each other are used in place; others are copied."""
@@ -273,9 +460,21 @@ class Torch(unittest.TestCase):
         self.assertFalse(types.is_plain(conjugate))
         self.assertEqual(made.input(conjugate).owner.tolist(), [1 - 2j])
 
+    def test_failed_work(self) -> None:
+        """It is not held any more. One that goes on is."""
+        request = unittest.mock.Mock()
+        request.wait.side_effect = ferrule.TimeoutError(110, "it goes on")
+        kept: Any = set()
+        for done in (False, True):
+            request._operation.done = done
+            failed = work.Work(request, [], set(), kept)
+            with self.assertRaises(ferrule.TimeoutError):
+                failed.wait()
+            self.assertEqual(failed in kept, not done)
+
     def test_failed_future(self) -> None:
         """The error is that of wait(), and of code in C++ that reads the value as a list."""
-        future = work.Future(work.Callbacks(), None)
+        future = work.Future(set(), None)
         future.fail(ferrule.PeerLostError(104, "rank 1 has exited"))
         for method in (future.wait, future.value):
             with self.assertRaisesRegex(ferrule.PeerLostError, "rank 1 has exited"):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functional collectives, DTensor and FSDP2 over a backend: torch2.py BACKEND [ROW...].
+"""Functional collectives, DTensor, FSDP2, checkpoints over a backend: torch2.py BACKEND [ROW...].
 
 They need torch 2.6 or newer. Results are compared with those of one process.
 """
 import sys
 
 import torch_jobs
-from torch_jobs import VERSION, digest, expect, row
+from torch_jobs import VERSION, digest, expect, folder, row
 from torch_values import RANKS, made, rank, same, size
 
 import torch
@@ -19,6 +19,7 @@ if VERSION < (2, 6):
     sys.exit(77)
 
 import torch.distributed._functional_collectives as funcol
+import torch.distributed.checkpoint as checkpoint
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -250,6 +251,23 @@ def fsdp2_with_replicas():
     """Two replicas, each on two ranks."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     return sharded_run(mesh=mesh)
+
+
+# ---- checkpoints
+
+@row()
+def asynchronous_checkpoint():
+    """async_save() writes in a thread of its own, which uses a group of its own."""
+    group = dist.new_group(list(range(size())))
+    path = f"{folder()}/checkpoint"
+    saved = checkpoint.async_save({"x": torch.full((3,), 7.0)}, checkpoint_id=path,
+                                  process_group=group)
+    for _ in range(10):
+        dist.all_reduce(torch.ones(10))
+    saved.result()
+    loaded = {"x": torch.zeros(3)}
+    checkpoint.load(loaded, checkpoint_id=path)
+    same(loaded["x"], torch.full((3,), 7.0), "what was saved")
 
 
 if __name__ == "__main__":

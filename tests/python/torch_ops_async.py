@@ -3,6 +3,7 @@
 import os
 import pathlib
 import random
+import threading
 import time
 
 import torch_jobs
@@ -118,10 +119,9 @@ def callbacks():
 
 @row()
 def combined_futures():
-    """collect_all(), whose callback starts a further operation.
+    """collect_all(). Its callback runs when PyTorch likes, and must not start operations.
 
-    PyTorch calls it in the thread that completes the last future, as on rank 1, or in that of
-    then(), as on rank 0, where all are complete by then.
+    Rank 1 adds it before rank 0 starts the operations.
     """
     is_added = pathlib.Path(f"{folder()}/added")
     while rank() == 0 and not is_added.exists():
@@ -129,17 +129,107 @@ def combined_futures():
     tensors = [made(F32, rank(), 1000, n) for n in range(8)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     whole = torch.futures.collect_all([work.get_future() for work in works])
-    if rank() == 0:
-        whole.wait()
-    again = torch.ones(10)
-    result = whole.then(lambda _: dist.all_reduce(again, async_op=True).get_future().wait()[0])
-    is_added.touch()
-    same(result.wait(), torch.full((10,), 2.0), "the sum of the callback")
+    if rank() == 1:
+        called = whole.then(lambda done: len(done.value()))
+        if backend() == "ferrule":
+            refused = whole.then(lambda _: dist.all_reduce(torch.ones(10)))
+        is_added.touch()
+        expect(called.wait() == 8, f"collect_all() has {called.wait()} futures")
+        if backend() == "ferrule":
+            expect_raises(Exception, refused.wait, "collect_all()")
+    whole.wait()
     for n, tensor in enumerate(tensors):
         same(tensor, total(1000, shift=n), f"sum {n}")
 
 
-@row(fails={"gloo": "callbacks run in any order, and block its two threads"})
+@row(only="ferrule")
+def done_callbacks():
+    """add_done_callback() keeps the order too, on rank 0 with futures that are complete."""
+    sums = []
+    for n in range(20):
+        future = dist.all_reduce(torch.ones(1000), async_op=True).get_future()
+        if rank() == 0:
+            future.wait()
+        sums += [torch.ones(10 + n), torch.ones(50 + n)]
+        future.add_done_callback(lambda _, mine=sums[-2]: dist.all_reduce(mine))
+        dist.all_reduce(sums[-1])
+    future.then(lambda _: None).wait()
+    for n, tensor in enumerate(sums):
+        same(tensor, torch.full_like(tensor, 2.0), f"sum {n}")
+
+
+@row(only="ferrule")
+def callbacks_of_two_groups():
+    """They use a third group, in the order of the then() calls.
+
+    Rank 1 completes the future of the second group before that of the first one can complete.
+    """
+    is_done = pathlib.Path(f"{folder()}/done")
+    first, second = (dist.new_group(list(range(size()))) for _ in range(2))
+    sums = [torch.ones(10), torch.ones(20)]
+
+    def start(of):
+        return lambda _: dist.all_reduce(of)
+
+    if rank() == 0:
+        works = [dist.all_reduce(torch.ones(10), group=first, async_op=True),
+                 dist.all_reduce(torch.ones(10), group=second, async_op=True)]
+        while not is_done.exists():
+            time.sleep(0.001)
+        futures = [work.get_future().then(start(sums[n])) for n, work in enumerate(works)]
+    else:
+        gate = threading.Event()
+
+        def late(done):
+            gate.wait()
+            start(sums[0])(done)
+
+        work = dist.all_reduce(torch.ones(10), group=first, async_op=True)
+        futures = [work.get_future().then(late)]
+        work = dist.all_reduce(torch.ones(10), group=second, async_op=True)
+        futures.append(work.get_future().then(start(sums[1])))
+        work.wait()
+        is_done.touch()
+        gate.set()
+    for future in futures:
+        future.wait()
+    for tensor in sums:
+        same(tensor, torch.full_like(tensor, 2.0), "the sum of a callback")
+
+
+@row(RANKS, only="ferrule")
+def messages_in_callbacks():
+    """The callbacks of two ranks of three communicate."""
+    got = torch.full((3,), 7.0)
+
+    def exchange(_):
+        if rank() == 0:
+            dist.send(torch.ones(3), 1)
+        elif rank() == 1:
+            dist.recv(got, 0)
+
+    dist.all_reduce(torch.ones(10), async_op=True).get_future().then(exchange).wait()
+    same(got, torch.full((3,), 1.0 if rank() == 1 else 7.0), "received")
+
+
+@row(only="ferrule")
+def callbacks_too_deep():
+    """Operations can be started three levels deep; below, all ranks are told."""
+    def deeper(levels):
+        def start(_):
+            dist.all_reduce(torch.ones(3))
+            if not levels:
+                return 0
+            work = dist.all_reduce(torch.ones(3), async_op=True)
+            return work.get_future().then(deeper(levels - 1)).wait()
+        return start
+
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+    expect(future.then(deeper(1)).wait() == 0, "two levels of callbacks")
+    expect_raises(Exception, future.then(deeper(2)).wait, "callbacks of callbacks")
+
+
+@row(may_fail={"gloo": "callbacks run in any order, and block its two threads"})
 def operations_in_callbacks():
     """Callbacks that start operations of different lengths, with callbacks that start others."""
     firsts, seconds, thirds, futures_of_thirds = [], [], [], []

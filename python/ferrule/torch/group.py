@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The process group: its communicators, and how it begins and ends."""
 
+import atexit
 import threading
 import weakref
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Dict, List, Optional, Sequence, Set, Union
+from typing import Any, List, Optional, Sequence, Set, Union
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -16,11 +17,18 @@ from ..devices import Device
 from .call import Call
 from .operations import Operations
 from .rendezvous import agree_on_job
-from .work import Batch, BatchedWork, Callbacks, Work, level
+from .work import Batch, BatchedWork, Work, await_callbacks, end_callbacks, level
 
 # PyTorch 1.13 and 2.0 drop Work objects of Python that C++ code still uses.
 _KEEPS_WORK = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 1)
 _KEPT_MAX = 1000
+# Of the application, of its callbacks, and of callbacks that those add.
+_LEVELS = 3
+# The library's limit: 23 days.
+_TIMEOUT_MAX_S = 2_000_000.0
+
+# Those that requests or groups hold.
+_open: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
 
 @dataclass
@@ -38,56 +46,27 @@ class Options:
     wire: str = "same"
 
 
-class _Communicators:
-    """The communicators of a group, one for each level of callbacks, made when needed."""
-
-    def __init__(self, store: Any, rank: int, size: int, timeout: float, options: Options) -> None:
-        self._store = store
-        self._rank = rank
-        self._size = size
-        self._timeout = timeout
-        self._options = options
-        self._lock = threading.Lock()
-        self._made: Dict[int, Communicator] = {}
-        self._is_closed = False
-
-    def get(self, depth: int) -> Communicator:
-        """Returns the communicator of a level. All ranks must ask for a new one."""
-        found = self._made.get(depth)
-        if found is not None:
-            return found
-        with self._lock:
-            found = self._made.get(depth)
-            if found is None:
-                if self._is_closed:
-                    raise ValueError("the process group is destroyed")
-                found = self._made[depth] = self._join(depth)
-            return found
-
-    def _join(self, depth: int) -> Communicator:
-        return jobs.join(
-            unique_id=agree_on_job(
-                self._store, f"ferrule-{depth}", self._rank, self._size, self._timeout
-            ),
-            rank=self._rank,
-            size=self._size,
-            timeout=self._timeout,
-            operation_timeout=self._timeout,
-            devices=self._options.devices,
-            algos=self._options.algos,
-        )
-
-    def end(self, reason: Optional[str]) -> None:
-        """Closes all, the last one first. With a reason, only aborts them."""
-        if reason is not None:
-            for made in list(self._made.values()):
-                made.abort(reason)
-            return
-        with self._lock:
-            self._is_closed = True
-            made_here, self._made = self._made, {}
-        for depth in sorted(made_here, reverse=True):
-            made_here[depth].close()
+def _communicators(
+    store: Any, rank: int, size: int, timeout: float, options: Options
+) -> List[Communicator]:
+    """Returns the communicators of a group, by level of callbacks."""
+    limit = min(timeout, _TIMEOUT_MAX_S)
+    first = jobs.join(
+        unique_id=agree_on_job(store, "ferrule", rank, size, limit),
+        rank=rank,
+        size=size,
+        timeout=limit,
+        operation_timeout=limit,
+        devices=options.devices,
+        algos=options.algos,
+    )
+    try:
+        made = [first] + [first.duplicate() for _ in range(1, _LEVELS)]
+    except BaseException:
+        first.close()
+        raise
+    _open.update(made)
+    return made
 
 
 class ProcessGroup(Operations, c10d.ProcessGroup):
@@ -100,15 +79,12 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
         self._rank = rank
         self._size = size
         self._wire = options.wire
-        self._communicators = _Communicators(store, rank, size, timeout, options)
-        self._communicators.get(0)
-        self._callbacks = Callbacks()
+        self._communicators = _communicators(store, rank, size, timeout, options)
+        self._pending: Set[Any] = set()
         self._kept: Optional[Set[Any]] = None if _KEEPS_WORK else set()
         self._batches = threading.local()
         self._name = ""
         self._description = ""
-        # The communicators close themselves.
-        weakref.finalize(self, self._callbacks.close).atexit = False
 
     def _submit(self, call: Call) -> Any:
         batch: Optional[Batch] = getattr(self._batches, "batch", None)
@@ -116,20 +92,30 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
             part = BatchedWork(call.outputs)
             batch.calls.append((call, part))
             return part
-        communicator = self._communicators.get(level())
-        request = communicator._submit(call.operation, True)
+        depth = level()
+        if depth >= _LEVELS:
+            raise RuntimeError(
+                f"{call.what}: callbacks added by callbacks of callbacks cannot start operations: "
+                "start it in one of those callbacks, and wait for it there"
+            )
+        request = self._communicators[depth]._submit(call.operation, True)
         if self._kept is not None and len(self._kept) > _KEPT_MAX:
             for work in list(self._kept):
                 if work.is_completed():
                     self._kept.discard(work)
-        return Work(request, call.outputs, self._callbacks, self._kept)
+        return Work(request, call.outputs, self._pending, self._kept)
 
     def _start_coalescing(self, device: Any = None) -> None:
         self._batches.batch = Batch()
 
     def _end_coalescing(self, requests: Any = None) -> Any:
-        """Starts what came since _start_coalescing(). Returns its Work, or None."""
-        batch, self._batches.batch = self._batches.batch, None
+        """Starts what came since _start_coalescing(). Returns its Work, or None.
+
+        Raises ValueError if one of the operations was refused.
+        """
+        batch, self._batches.batch = getattr(self._batches, "batch", None), None
+        if batch is None:
+            raise ValueError("no operations are being coalesced: one of them was refused")
         whole = Call("coalesced", [])
         for call, _ in batch.calls:
             whole.operation.parts += call.operation.parts
@@ -148,12 +134,18 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
 
     def abort(self, reason: str = "the process group was aborted") -> None:
         """Fails all operations on all ranks with AbortedError. Never blocks; any thread."""
-        self._communicators.end(reason)
+        for communicator in self._communicators:
+            communicator.abort(reason)
 
     def shutdown(self) -> None:
-        """Closes the group. Idempotent. Operations that have not completed are discarded."""
-        self._callbacks.close()
-        self._communicators.end(None)
+        """Closes the group. Idempotent. Operations that have not completed are discarded.
+
+        Waits for the callbacks of the group's futures, unless a callback calls it.
+        """
+        for communicator in self._communicators:
+            communicator._state.why_closed = "the process group is destroyed"
+        self._communicators[0].close()  # and what was split from it
+        await_callbacks(self._pending)
         if self._kept is not None:
             self._kept.clear()
 
@@ -183,6 +175,10 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
     def getSize(self) -> int:
         return self._size
 
+    @property
+    def _device_types(self) -> List[Any]:
+        return [torch.device("cpu")]
+
     def setGroupName(self, name: str) -> None:
         self._name = name
 
@@ -205,3 +201,13 @@ def create(backend: Any, options: Any) -> ProcessGroup:
     return ProcessGroup(
         backend.store, backend.group_rank, backend.group_size, timeout.total_seconds(), chosen
     )
+
+
+def _end_all() -> None:
+    """At the interpreter's end: callbacks wait for no operation of other ranks."""
+    for communicator in list(_open):
+        communicator._finalizer()
+    end_callbacks()
+
+
+atexit.register(_end_all)

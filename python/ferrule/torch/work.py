@@ -2,13 +2,16 @@
 """Work and futures of operations.
 
 A callback of a future may start operations. All ranks must start them in the same order, so that
-callbacks run in the order of the then() calls, in one thread. Operations of callbacks have a
-communicator of their own, because those of the application come in between at any time. Callbacks
-that callbacks add run in a further thread, and so on: see `level`.
+callbacks run in the order of the then() calls of the process, in one thread. Operations of
+callbacks have a communicator of their own, because those of the application come in between at any
+time. Callbacks that callbacks add run in a further thread, and so on: see `level`.
 """
 
+import logging
+import os
 import queue
 import threading
+import time
 import weakref
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
@@ -20,11 +23,22 @@ from ..errors import Error
 from ..requests import Request
 
 _thread = threading.local()
+_NO_LEVEL = -1
+# A thread of callbacks without work ends after this time.
+_IDLE_S = 1.0
 
 
 def level() -> int:
-    """Returns how deep in callbacks the calling thread is; 0: not in one."""
+    """Returns how deep in callbacks the calling thread is; 0: not in one.
+
+    Raises RuntimeError in a callback that PyTorch itself runs when a future completes.
+    """
     found: int = getattr(_thread, "level", 0)
+    if found == _NO_LEVEL:
+        raise RuntimeError(
+            "a callback of a future that PyTorch has made, by collect_all() for example, cannot "
+            "start operations: ranks run it at different times. Wait for the future instead"
+        )
     return found
 
 
@@ -46,16 +60,28 @@ class _Failed:
 class Future(torch.futures.Future[Any]):
     """A future whose callbacks run in the order of their then() calls."""
 
-    def __init__(self, callbacks: "Callbacks", devices: Any) -> None:
+    def __init__(self, pending: Set[Any], devices: Any) -> None:
+        """`pending`: the results of callbacks of the process group that have not ended."""
         super().__init__(devices=devices)
-        self._callbacks = callbacks
+        self._pending = pending
         self.devices = devices
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
         """Returns a future of the callback's result; the callback gets this future."""
-        result = Future(self._callbacks, self.devices)
-        self._callbacks.add(self, callback, result)
+        result = Future(self._pending, self.devices)
+        _add(self, callback, result)
         return result
+
+    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        """Runs the callback in the order of the then() calls. Its errors are logged."""
+
+        def logged(done: Any) -> None:
+            try:
+                callback(done)
+            except Exception:
+                logging.getLogger("ferrule").exception("a callback of a future has failed")
+
+        self.then(logged)
 
     def fail(self, error: Exception) -> None:
         """Completes the future with an error."""
@@ -68,60 +94,101 @@ class Future(torch.futures.Future[Any]):
         self.set_result(value)
 
 
-class Callbacks:
-    """The threads of a group that run callbacks, one for each level."""
+# The threads that run callbacks, by level, and their queues.
+_threads: Dict[int, Tuple[threading.Thread, "queue.SimpleQueue[Any]"]] = {}
+_lock = threading.RLock()
+# Futures that are about to complete.
+_completing: Set[Any] = set()
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._queues: Dict[int, "queue.SimpleQueue[Any]"] = {}
-        self._is_closed = False
 
-    def add(self, future: Future, callback: Callable[[Any], Any], result: Future) -> None:
-        """Runs a callback when its turn has come and the future is complete."""
-        depth = level()
-        with self._lock:
-            if self._is_closed:
-                raise RuntimeError("the process group is destroyed")
-            if depth not in self._queues:
-                entries: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
-                self._queues[depth] = entries
-                threading.Thread(
-                    target=_run_callbacks,
-                    args=(entries, depth + 1),
-                    name=f"ferrule-then-{depth}",
-                    daemon=True,
-                ).start()
-            self._queues[depth].put((future, callback, result))
-
-    def close(self) -> None:
-        """Ends the threads after the callbacks that they have."""
-        with self._lock:
-            self._is_closed = True
-            for entries in self._queues.values():
-                entries.put(None)
-            self._queues.clear()
+def _add(future: Future, callback: Callable[[Any], Any], result: Future) -> None:
+    """Runs a callback when its turn has come and the future is complete."""
+    depth = level()
+    with _lock:
+        if depth not in _threads:
+            entries: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+            thread = threading.Thread(
+                target=_run_callbacks,
+                args=(entries, depth),
+                name=f"ferrule-then-{depth}",
+                daemon=True,
+            )
+            _threads[depth] = (thread, entries)
+            try:
+                thread.start()
+            except BaseException:
+                del _threads[depth]
+                raise
+        future._pending.add(result)
+        _threads[depth][1].put((future, callback, result))
 
 
 def _run_callbacks(entries: "queue.SimpleQueue[Any]", depth: int) -> None:
-    _thread.level = depth
+    _thread.level = depth + 1
     while True:
-        entry = entries.get()
+        try:
+            entry = entries.get(timeout=_IDLE_S)
+        except queue.Empty:
+            entry = None
         if entry is None:
-            return
-        future, callback, result = entry
-        try:
-            future.wait()
-        except BaseException:
-            pass  # the callback gets it from the future
-        try:
-            result.set_result(callback(future))
-        except Error as error:
-            result.fail(error)
-        except BaseException as error:  # as PyTorch does
-            failure = RuntimeError(f"{type(error).__name__}: {error}")
-            failure.__cause__ = error
-            result.fail(failure)
-        del entry, future, callback, result
+            with _lock:
+                if not entries.empty():
+                    continue
+                del _threads[depth]
+                return
+        _run_callback(*entry)
+        entry = None
+
+
+def _run_callback(future: Future, callback: Callable[[Any], Any], result: Future) -> None:
+    try:
+        future.wait()
+    except BaseException:
+        pass  # the callback gets it from the future
+    try:
+        result.set_result(callback(future))
+    except Error as error:
+        result.fail(error)
+    except BaseException as error:  # as PyTorch does
+        failure = RuntimeError(f"{type(error).__name__}: {error}")
+        failure.__cause__ = error
+        result.fail(failure)
+    finally:
+        future._pending.discard(result)
+
+
+def await_callbacks(pending: Set[Any]) -> None:
+    """Waits for the callbacks of a group, whose operations must have ended. In a callback: no."""
+    while pending and _threads and getattr(_thread, "level", 0) == 0:
+        time.sleep(0.001)
+
+
+def end_callbacks() -> None:
+    """Waits for all callbacks, and ends their threads. All operations must have ended.
+
+    The interpreter must not end meanwhile: PyTorch's code in C++ aborts the process then.
+    """
+    while True:
+        with _lock:
+            if not _threads:
+                break
+            # Its callbacks may add others to the next level.
+            thread, entries = _threads[min(_threads)]
+            entries.put(None)
+        thread.join()
+    while _completing:
+        time.sleep(0.001)
+
+
+def _forget() -> None:
+    """In a child of fork(), which has none of the threads."""
+    global _lock
+    _threads.clear()
+    _completing.clear()
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class Work(c10d.Work):
@@ -131,14 +198,14 @@ class Work(c10d.Work):
         self,
         request: Request[Any],
         outputs: List[Any],
-        callbacks: Callbacks,
+        pending: Set[Any],
         kept: Optional[Set[Any]],
     ) -> None:
         """`kept`: holds the object until it was waited for, because PyTorch 1.13 does not."""
         super().__init__()
         self._request = request
         self._outputs = outputs
-        self._callbacks = callbacks
+        self._pending = pending
         self._kept = kept
         self._future: Optional[Future] = None
         self._lock = threading.Lock()
@@ -148,9 +215,11 @@ class Work(c10d.Work):
     def wait(self, timeout: Any = timedelta(0)) -> bool:
         """Waits until the operation has completed. Raises its error, or TimeoutError."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 0
-        self._request.wait(seconds if seconds > 0 else None)
-        if self._kept is not None:
-            self._kept.discard(self)
+        try:
+            self._request.wait(seconds if seconds > 0 else None)
+        finally:
+            if self._kept is not None and self._request._operation.done:
+                self._kept.discard(self)
         return True
 
     def synchronize(self) -> None:
@@ -160,9 +229,12 @@ class Work(c10d.Work):
     def is_completed(self) -> bool:
         """Returns whether the operation has completed or failed."""
         try:
-            return self._request.test()
+            done = self._request.test()
         except Exception:
-            return True
+            done = True
+        if done and self._kept is not None:
+            self._kept.discard(self)
+        return done
 
     def is_success(self) -> bool:
         """Returns whether the operation has completed without an error."""
@@ -185,7 +257,7 @@ class Work(c10d.Work):
         with self._lock:
             if self._future is None:
                 devices = sorted({str(t.device) for t in self._outputs if t.is_cuda})
-                self._future = Future(self._callbacks, devices or None)
+                self._future = Future(self._pending, devices or None)
                 self._request.future().add_done_callback(
                     _complete(self._future, self._outputs, self._kept, weakref.ref(self))
                 )
@@ -198,16 +270,22 @@ def _complete(
     def done(completed: Any) -> None:
         if kept is not None:
             kept.discard(work())
-        # Futures of PyTorch itself (collect_all()) call their callbacks in this thread, or in that
-        # of then() if they are complete by then. Both are of level 0, so that ranks agree.
         error = completed.exception()
-        if error is not None:
-            future.fail(error)
-        elif future.devices:
-            with torch.cuda.device(future.devices[0]):
+        before = getattr(_thread, "level", 0)
+        # Futures that PyTorch has made of this one call their callbacks here.
+        _completing.add(future)
+        _thread.level = _NO_LEVEL
+        try:
+            if error is not None:
+                future.fail(error)
+            elif future.devices:
+                with torch.cuda.device(future.devices[0]):
+                    future.set_result(outputs)
+            else:
                 future.set_result(outputs)
-        else:
-            future.set_result(outputs)
+        finally:
+            _thread.level = before
+            _completing.discard(future)
 
     return done
 
