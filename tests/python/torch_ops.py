@@ -236,7 +236,7 @@ def send_and_recv():
     each("send and recv", by_types(), one)
 
 
-@row(RANKS, fails={"gloo": "it divides by zero, and the process ends"})
+@row(RANKS, may_fail={"gloo": "it divides by zero, and the process ends"})
 def empty_tensors():
     """No elements: nothing to do, and no error."""
     for _ in range(3):
@@ -270,6 +270,32 @@ def non_contiguous():
     for work in works:
         work.wait()
     same(got.contiguous(), torch.full((3,), float((rank() - 1) % size())), "received")
+
+
+@row(RANKS, only="ferrule")
+def types_of_bytes():
+    """Copies are of any type; reductions are of those that the library knows."""
+    names = ("int16", "uint16", "uint32", "uint64", "float8_e8m0fnu")
+    for dtype in [getattr(torch, name) for name in names if hasattr(torch, name)]:
+        def values(who, dtype=dtype):
+            return torch.arange(who, who + 8, dtype=torch.uint8).view(dtype)
+
+        tensor = values(rank())
+        dist.broadcast(tensor, 1)
+        same(tensor.view(torch.uint8), values(1).view(torch.uint8), f"broadcast {dtype}")
+        parts = [torch.empty_like(tensor) for _ in range(size())]
+        dist.all_gather(parts, values(rank()))
+        for who, part in enumerate(parts):
+            same(part.view(torch.uint8), values(who).view(torch.uint8), f"all_gather {dtype}")
+
+
+@row(only="ferrule")
+def outputs_of_inference():
+    """Tensors of inference mode, with gaps, are written outside of it too."""
+    with torch.inference_mode():
+        tensor = torch.full((3, 4), 1.0 + rank()).t()
+    dist.all_reduce(tensor)
+    same(tensor.clone(), torch.full((4, 3), 3.0), "the sum")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,24 @@ def refuses(function, *words):
 @row()
 def unknown_types():
     refuses(lambda: dist.all_reduce(torch.ones(10, dtype=torch.int16)))
-    refuses(lambda: dist.broadcast(torch.ones(10, dtype=torch.int16), 0))
+
+
+@row(only="ferrule")
+def outputs_that_share_memory():
+    """They are found before anything is sent."""
+    refuses(lambda: dist.all_reduce(torch.ones(1).expand(4)), "share memory")
+    parts = [torch.empty(1).expand(3), torch.empty(3)]
+    refuses(lambda: dist.all_gather(parts, torch.ones(3)), "share memory")
+
+
+@row(only="ferrule")
+def refused_in_a_batch():
+    """An operation that is refused between start and end of coalescing discards the others."""
+    group = dist.distributed_c10d._get_default_group()
+    group._start_coalescing()
+    group.allreduce([torch.ones(3)])
+    refuses(lambda: group.allreduce([torch.ones(3, dtype=torch.int16)]))
+    refuses(group._end_coalescing, "refused")
 
 
 @row(only="ferrule")
@@ -100,6 +117,40 @@ def killed_rank_and_a_future():
     chained = future.then(lambda done: done.value()[0])
     expect_raises(Exception, future.wait)
     expect_raises(Exception, chained.wait)
+
+
+@row(only="ferrule", ends={1: -signal.SIGKILL})
+def killed_rank_and_a_callback():
+    """The first operation of a callback finds that the other rank is lost."""
+    dist.barrier()
+    future = dist.all_reduce(torch.ones(1000), async_op=True).get_future()
+    if rank() == 1:
+        future.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+    chained = future.then(lambda done: done.value() and dist.all_reduce(torch.ones(3)))
+    expect_raises((lost_peer_error(), RuntimeError), chained.wait, "rank 1")
+
+
+@row(only="ferrule")
+def shutdown_with_a_callback():
+    """It ends the first operation of a callback, to which the other rank does not come."""
+    began = pathlib.Path(f"{folder()}/began")
+
+    def start(_):
+        began.touch()
+        try:
+            dist.all_reduce(torch.ones(3))
+        finally:
+            time.sleep(0.5)  # an end of close() without a wait for this would come first
+
+    future = dist.all_reduce(torch.ones(1000), async_op=True).get_future()
+    chained = future.then(start) if rank() == 0 else None
+    while not began.exists():
+        time.sleep(0.001)
+    dist.distributed_c10d._get_default_group().shutdown()
+    if chained:
+        expect(chained.done(), "a callback goes on after shutdown()")
+        expect_raises(Exception, chained.wait)
 
 
 @row()

@@ -39,6 +39,7 @@ class Call:
         check(self.what, tensor)
         if is_plain(tensor):
             return view(tensor)
+        self._check_output(tensor)
         with torch.no_grad():
             memory = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
             if is_input:
@@ -61,6 +62,8 @@ class Call:
         whole = _whole(tensors)
         if whole is not None:
             return whole
+        for tensor in tensors:
+            self._check_output(tensor)
         first = tensors[0]
         sizes = [tensor.numel() for tensor in tensors]
         memory = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
@@ -77,6 +80,11 @@ class Call:
             check(self.what, tensor)
             if tensor.dtype != tensors[0].dtype or tensor.device != tensors[0].device:
                 raise self.fail("the tensors of a list have different types or devices")
+
+    def _check_output(self, tensor: Any) -> None:
+        for length, stride in zip(tensor.shape, tensor.stride()):
+            if length > 1 and stride == 0:
+                raise self.fail("elements of an output share memory: pass a copy")
 
     def lists(self, tensors: Sequence[Any], number: int, like: Any) -> None:
         """Raises ValueError unless there are `number` tensors as large as `like`."""
@@ -104,7 +112,8 @@ class Call:
 
 
 def _copy(targets: Sequence[Any], sources: Sequence[Any]) -> None:
-    with torch.no_grad():
+    inference: Any = torch.inference_mode  # not typed in PyTorch 1.13
+    with inference():  # targets may have been made in it
         for target, source in zip(targets, sources):
             target.copy_(source)
 

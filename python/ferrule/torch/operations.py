@@ -5,13 +5,31 @@ Methods take lists of tensors and options of torch.distributed, check everything
 They raise ValueError before anything is sent if a type, size or layout is not supported.
 """
 
-from typing import Any, List, Optional, Sequence
+import functools
+from typing import Any, Callable, List, Optional, Sequence, TypeVar, cast
 
 from .. import _lib
 from ..buffers import View
 from ..operations import add, add_vector
 from .call import Call
 from .types import reduction
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _checked(method: F) -> F:
+    """A refused operation discards those that are being coalesced."""
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return method(self, *arguments, **options)
+        except BaseException:
+            self._batches.batch = None
+            raise
+
+    return cast(F, call)
 
 
 def _root(options: Any) -> int:
@@ -46,6 +64,7 @@ class Operations:
 
     # ---- reductions
 
+    @_checked
     def allreduce(self, tensors: Any, opts: Any = None, wire: Optional[str] = None) -> Any:
         """Reduces a tensor in place. `wire` replaces that of the group's options."""
         call = Call("allreduce", [])
@@ -55,6 +74,7 @@ class Operations:
         self._reduce(call, _lib.ALLREDUCE, memory, memory, memory.count, opts, wire=wire)
         return self._submit(call)
 
+    @_checked
     def allreduce_coalesced(self, tensors: Sequence[Any], opts: Any = None) -> Any:
         """Reduces all tensors in place."""
         call = Call("allreduce_coalesced", list(tensors))
@@ -63,6 +83,7 @@ class Operations:
             self._reduce(call, _lib.ALLREDUCE, memory, memory, memory.count, opts)
         return self._submit(call)
 
+    @_checked
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None) -> Any:
         """Reduces a tensor; the root has the result in place."""
         call = Call("reduce", [])
@@ -76,6 +97,7 @@ class Operations:
         self._reduce(call, _lib.REDUCE, send, recv, send.count, how, root)
         return self._submit(call)
 
+    @_checked
     def reduce_scatter(
         self, output_tensors: Any, input_lists: Any, opts: Any = None
     ) -> Any:
@@ -93,12 +115,14 @@ class Operations:
         send, recv = call.input(input), call.output(output)
         self._reduce(call, _lib.REDUCE_SCATTER, send, recv, recv.count, opts)
 
+    @_checked
     def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Reduces a tensor of as many parts as ranks."""
         call = Call("reduce_scatter_tensor", [output])
         self._scattered(call, output, input, opts)
         return self._submit(call)
 
+    @_checked
     def reduce_scatter_tensor_coalesced(
         self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
     ) -> Any:
@@ -110,6 +134,7 @@ class Operations:
 
     # ---- copies
 
+    @_checked
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         """Copies the root's tensor to the others."""
         call = Call("broadcast", [])
@@ -122,6 +147,7 @@ class Operations:
         add(call.operation, _lib.BROADCAST, send, recv, recv.count, root=root)
         return self._submit(call)
 
+    @_checked
     def allgather(self, output_lists: Any, input_tensors: Any, opts: Any = None) -> Any:
         """Gathers a tensor of each rank into a list."""
         call = Call("allgather", [])
@@ -135,6 +161,7 @@ class Operations:
         send, recv = call.input(input), call.outputs_of(outputs)
         add(call.operation, _lib.ALLGATHER, send, recv, send.count)
 
+    @_checked
     def allgather_coalesced(
         self, output_lists: Sequence[Any], input_list: Sequence[Any], opts: Any = None
     ) -> Any:
@@ -151,12 +178,14 @@ class Operations:
         send, recv = call.input(input), call.output(output)
         add(call.operation, _lib.ALLGATHER, send, recv, send.count)
 
+    @_checked
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         """Gathers a tensor of each rank into one tensor."""
         call = Call("all_gather_into_tensor", [output])
         self._gathered(call, output, input)
         return self._submit(call)
 
+    @_checked
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
     ) -> Any:
@@ -166,6 +195,7 @@ class Operations:
             self._gathered(call, output, input)
         return self._submit(call)
 
+    @_checked
     def gather(self, output_lists: Any, input_tensors: Any, opts: Any = None) -> Any:
         """Gathers a tensor of each rank into a list of the root."""
         call = Call("gather", [])
@@ -179,6 +209,7 @@ class Operations:
         add(call.operation, _lib.GATHER, send, recv, send.count, root=root)
         return self._submit(call)
 
+    @_checked
     def scatter(self, output_tensors: Any, input_lists: Any, opts: Any = None) -> Any:
         """Sends each rank a tensor of the root's list."""
         call = Call("scatter", [])
@@ -192,6 +223,7 @@ class Operations:
         add(call.operation, _lib.SCATTER, send, recv, recv.count, root=root)
         return self._submit(call)
 
+    @_checked
     def alltoall_base(
         self,
         output: Any,
@@ -237,6 +269,7 @@ class Operations:
             raise call.fail(f"the split sizes {list(sizes)} are not those of {rows} rows")
         return list(sizes)
 
+    @_checked
     def alltoall(
         self, output_tensors: Sequence[Any], input_tensors: Sequence[Any], opts: Any = None
     ) -> Any:
@@ -259,6 +292,7 @@ class Operations:
         )
         return self._submit(call)
 
+    @_checked
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         """Sends a tensor. Messages between two ranks keep their order; tags are not compared."""
         call = Call("send", [])
@@ -268,6 +302,7 @@ class Operations:
         add(call.operation, _lib.SEND, memory, None, memory.count, root=dst)
         return self._submit(call)
 
+    @_checked
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receives a tensor; see send()."""
         call = Call("recv", [])
@@ -281,6 +316,7 @@ class Operations:
         """Not supported: a receiver names the sender."""
         raise NotImplementedError("receiving from any rank is not supported: pass src=")
 
+    @_checked
     def barrier(self, opts: Any = None) -> Any:
         """Waits for all ranks."""
         call = Call("barrier", [])

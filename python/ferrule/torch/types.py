@@ -9,13 +9,7 @@ from .. import _lib, dtypes
 from ..buffers import View
 from ..dtypes import DType
 
-_NAMES = [
-    "int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool",
-    "complex64", "complex128", "float8_e4m3fn", "float8_e5m2",
-]
-_TYPES: Dict[Any, DType] = {
-    getattr(torch, name): dtypes.named(name) for name in _NAMES if hasattr(torch, name)
-}
+_types: Dict[Any, DType] = {}
 
 # RedOpType in the order of its numbers.
 _OPS = ("sum", "avg", "prod", "min", "max", "BAND", "BOR", "BXOR", "premul_sum")
@@ -40,10 +34,10 @@ def reduction(options: Any) -> Tuple[int, Any]:
 
 
 def check(what: str, tensor: Any) -> None:
-    """Raises ValueError if the backend has not the type, layout or device of the tensor."""
+    """Raises ValueError if the backend has not the layout or device of the tensor."""
     if tensor.layout is not torch.strided:
         raise ValueError(f"{what}: sparse tensors are not supported")
-    if tensor.dtype not in _TYPES:
+    if tensor.is_quantized:
         raise ValueError(f"{what}: {tensor.dtype} is not supported")
     if not (tensor.is_cuda or tensor.device.type == "cpu"):
         raise ValueError(f"{what}: tensors on {tensor.device} are not supported")
@@ -59,4 +53,9 @@ def view(tensor: Any) -> View:
     on_gpu = tensor.is_cuda
     stream = torch.cuda.current_stream(tensor.device).cuda_stream if on_gpu else None
     shape = (tensor.numel(),)
-    return View(tensor.data_ptr(), _TYPES[tensor.dtype], shape, False, tensor, on_gpu, stream)
+    dtype = _types.get(tensor.dtype)
+    if dtype is None:
+        # Those that the library does not know can be copied, but not reduced.
+        name = str(tensor.dtype).rpartition(".")[2]
+        dtype = _types[tensor.dtype] = dtypes.named(name, tensor.element_size())
+    return View(tensor.data_ptr(), dtype, shape, False, tensor, on_gpu, stream)
