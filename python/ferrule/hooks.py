@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hooks of DistributedDataParallel that send less: rounded gradients, or the largest ones only.
 
+    import ferrule.hooks
+
     model.register_comm_hook(None, ferrule.hooks.wire_hook("bfloat16"))
     model.register_comm_hook(ferrule.hooks.TopKState(0.01), ferrule.hooks.topk_hook)
 
@@ -65,8 +67,8 @@ def topk_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     """Averages the largest gradients of each rank. The rest stays for the next step.
 
-    Each rank sends a fraction of its gradients, and their places. Of the rest, infinite elements
-    and those that are no numbers are dropped.
+    Each rank sends a fraction of its gradients, and their places. The rest keeps no infinite
+    elements and no NaN.
     """
     group = _group(state.group)
     buffer = bucket.buffer()

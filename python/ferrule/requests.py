@@ -120,7 +120,7 @@ class Request(Generic[T]):
         """For operations of a communicator only, which stays open as long as the request."""
         self._communicator = communicator
         self._state = state
-        # Of the thread that polls, whose signal handlers may poll within that.
+        # The thread that polls has it. Its signal handlers may poll within that.
         self._lock = threading.RLock()
         self._futures: List["Future[T]"] = []  # the first one counts
         self._codes: List[Tuple[int, int]] = []  # see Completions.detach()

@@ -22,12 +22,12 @@ from .work import Batch, BatchedWork, Work, await_callbacks, end_callbacks, leve
 # PyTorch 1.13 and 2.0 drop Work objects of Python that C++ code still uses.
 _KEEPS_WORK = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 1)
 _KEPT_MAX = 1000
-# Of the application, of its callbacks, and of callbacks that those add.
+# Communicators of a group: of the application, of its callbacks, and of callbacks that they add.
 _LEVELS = 3
 # The library's limit: 23 days.
 _TIMEOUT_MAX_S = 2_000_000.0
 
-# Those that requests or groups hold.
+# Communicators that requests or groups hold.
 _open: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
 

@@ -55,7 +55,7 @@ def view(tensor: Any) -> View:
     shape = (tensor.numel(),)
     dtype = _types.get(tensor.dtype)
     if dtype is None:
-        # Those that the library does not know can be copied, but not reduced.
+        # Types that the library does not know can be copied, but not reduced.
         name = str(tensor.dtype).rpartition(".")[2]
         dtype = _types[tensor.dtype] = dtypes.named(name, tensor.element_size())
     return View(tensor.data_ptr(), dtype, shape, False, tensor, on_gpu, stream)

@@ -55,7 +55,8 @@ process_ends() {
 	[ "$status" -eq "$3" ] || fail "$1: exit status $status, not $3"
 }
 
-# job NAME RANKS STATUS [COMMAND...]: runs all ranks, by a command if there is one. Output: $temp/NAME-RANK.out.
+# job NAME RANKS STATUS [COMMAND...]: runs all ranks, by a command if there is one. Output:
+# $temp/NAME-RANK.out.
 job() {
 	local name=$1 ranks=$2 rank
 	for ((rank = 0; rank < ranks; rank++)); do
