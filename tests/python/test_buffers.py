@@ -121,10 +121,10 @@ class Buffers(unittest.TestCase):
             again = buffers.readable(np.zeros(3, kinds[first]), "x")
             for second, view in enumerate(views):
                 if first == second:
-                    operations.same_type("x", again, view)
+                    operations.check_same_type("x", again, view)
                 else:
                     with self.assertRaises(ValueError, msg=(kinds[first], kinds[second])):
-                        operations.same_type("x", again, view)
+                        operations.check_same_type("x", again, view)
         self.assertEqual(dtypes.of_format("T{i:Offset:f:OP:}", 8).itemsize, 8)
         with self.assertRaisesRegex(ValueError, "pointers"):
             dtypes.of_format("T{i:a:O:b:}", 16)
