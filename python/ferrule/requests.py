@@ -160,7 +160,7 @@ class Request(Generic[T]):
         self._check_open()
         operation = self._operation
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not operation.done and not self._is_detached():
+        if not operation.done:
             if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
                 raise self._late(timeout)
             try:
