@@ -324,6 +324,19 @@ if sys.argv[2] == "1":
 """
 
 
+# The callback never ends.
+STUCK = """
+import sys, threading, ranks, torch, torch.distributed as dist, ferrule.torch
+ferrule.torch.work.END_S = 0.1
+dist.init_process_group("ferrule", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]),
+    world_size=2)
+began = threading.Event()
+dist.all_reduce(torch.ones(10), async_op=True).get_future().then(
+    lambda _: began.set() or threading.Event().wait())
+began.wait()
+"""
+
+
 class Torch(unittest.TestCase):
     def _run(self, function: Any, expected: int = 2) -> List[Any]:
         """Runs function(store, rank) as two ranks; returns the results of the first ones."""
@@ -387,6 +400,7 @@ class Torch(unittest.TestCase):
 
     def test_exit_during_a_callback(self) -> None:
         self._exits(BUSY)
+        self._exits(STUCK)
 
     def test_new_group(self) -> None:
         store = os.path.join(ranks.RUNTIME, ranks.new_job(self))

@@ -26,6 +26,8 @@ _thread = threading.local()
 _NO_LEVEL = -1
 # A thread of callbacks without work ends after this time.
 _IDLE_S = 1.0
+# A callback that waits for something that never comes does not keep the process for longer.
+END_S = 30.0
 
 
 def level() -> int:
@@ -164,19 +166,20 @@ def await_callbacks(pending: Set[Any]) -> None:
 
 
 def end_callbacks() -> None:
-    """Waits for all callbacks, and ends their threads. All operations must have ended.
+    """Waits for all callbacks, at most END_S, and ends their threads. All operations have ended.
 
     The interpreter must not end meanwhile: PyTorch's code in C++ aborts the process then.
     """
-    while True:
+    deadline = time.monotonic() + END_S
+    while time.monotonic() < deadline:
         with _lock:
             if not _threads:
                 break
             # Its callbacks may add others to the next level.
             thread, entries = _threads[min(_threads)]
             entries.put(None)
-        thread.join()
-    while _completing:
+        thread.join(END_S)
+    while _completing and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
