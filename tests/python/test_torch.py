@@ -64,7 +64,7 @@ def direct(store: str, rank: int) -> None:
     group.barrier().wait()
     fails(NotImplementedError, "timeout", group.set_timeout, timedelta(seconds=1))
     # A group holds operations for PyTorch 1.13 until they have completed or failed.
-    kept, group._kept = group._kept, set()
+    kept, group._kept = group._kept, {}
     work = group.allreduce(torch.ones(10))
     until(work.is_completed)
     fails(ValueError, "int16", group.allreduce, torch.ones(3, dtype=torch.int16))
@@ -99,6 +99,10 @@ def direct(store: str, rank: int) -> None:
     assert len(whole.get_future().wait()) == 3
     group._start_coalescing()
     assert group._end_coalescing() is None
+    # An operation that is refused ends the batch.
+    group._start_coalescing()
+    fails(NotImplementedError, "src=", group.recv_anysource, [x])
+    group.barrier().wait()
     group.shutdown()
     group.shutdown()
     fails(ValueError, "destroyed", group.allreduce, x)
@@ -478,13 +482,54 @@ class Torch(unittest.TestCase):
         """It is not held any more. One that goes on is."""
         request = unittest.mock.Mock()
         request.wait.side_effect = ferrule.TimeoutError(110, "it goes on")
-        kept: Any = set()
+        kept: Any = {}
         for done in (False, True):
             request._operation.done = done
             failed = work.Work(request, [], set(), kept)
             with self.assertRaises(ferrule.TimeoutError):
                 failed.wait()
             self.assertEqual(failed in kept, not done)
+
+    def test_many_works(self) -> None:
+        """The newest works are held although they have completed: C++ may use them."""
+        group = unittest.mock.MagicMock()
+        group._batches.batch = None
+        group._kept = {}
+        with unittest.mock.patch.object(group_module, "level", lambda: 0):
+            works = [
+                group_module.ProcessGroup._submit(group, unittest.mock.Mock(outputs=[]))
+                for _ in range(2 * group_module._KEPT_MIN + 1)
+            ]
+        self.assertEqual(list(group._kept), works[group_module._KEPT_MIN :])
+
+    def test_refused_future(self) -> None:
+        """After get_future() has failed, the next call does not return a future without an end."""
+        request = unittest.mock.Mock()
+        request.future.side_effect = ValueError("the process group is destroyed")
+        refused = work.Work(request, [], set(), None)
+        for _ in range(2):
+            with self.assertRaisesRegex(ValueError, "destroyed"):
+                refused.get_future()
+
+    def test_queued_callbacks(self) -> None:
+        """The end of a group does not wait for callbacks that are queued behind those of others."""
+        other, own = work.Future(set(), None), work.Future(set(), None)
+        first = other.then(lambda _: 1)
+        second = own.then(lambda done: done.value())
+        own.set_result(2)
+        work.await_callbacks(own._running)
+        other.set_result(0)
+        self.assertEqual((first.wait(), second.wait()), (1, 2))
+
+    def test_combined_callbacks(self) -> None:
+        """A callback that PyTorch runs when that of then() has ended is of no level."""
+        future = work.Future(set(), None)
+        whole = torch.futures.collect_all([future.then(lambda _: work.level())])
+        levels = whole.then(lambda _: work.level())
+        future.set_result(0)
+        with self.assertRaisesRegex(RuntimeError, "that PyTorch has made"):
+            levels.wait()
+        self.assertEqual(whole.wait()[0].value(), 1)
 
     def test_failed_future(self) -> None:
         """The error is that of wait(), and of code in C++ that reads the value as a list."""

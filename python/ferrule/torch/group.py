@@ -6,7 +6,7 @@ import threading
 import weakref
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, List, Optional, Sequence, Set, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -21,7 +21,8 @@ from .work import Batch, BatchedWork, Work, await_callbacks, end_callbacks, leve
 
 # PyTorch 1.13 and 2.0 drop Work objects of Python that C++ code still uses.
 _KEEPS_WORK = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 1)
-_KEPT_MAX = 1000
+# They are kept until somebody has waited for them, and the newest ones in any case.
+_KEPT_MIN = 1000
 # Communicators of a group: of the application, of its callbacks, and of callbacks that they add.
 _LEVELS = 3
 # The library's limit: 23 days.
@@ -80,8 +81,8 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
         self._size = size
         self._wire = options.wire
         self._communicators = _communicators(store, rank, size, timeout, options)
-        self._pending: Set[Any] = set()
-        self._kept: Optional[Set[Any]] = None if _KEEPS_WORK else set()
+        self._running: Set[Any] = set()
+        self._kept: Optional[Dict[Any, None]] = None if _KEEPS_WORK else {}
         self._batches = threading.local()
         self._name = ""
         self._description = ""
@@ -99,11 +100,10 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
                 "start it in one of those callbacks, and wait for it there"
             )
         request = self._communicators[depth]._submit(call.operation, True)
-        if self._kept is not None and len(self._kept) > _KEPT_MAX:
-            for work in list(self._kept):
-                if work.is_completed():
-                    self._kept.discard(work)
-        return Work(request, call.outputs, self._pending, self._kept)
+        if self._kept is not None and len(self._kept) >= 2 * _KEPT_MIN:
+            for work in list(self._kept)[:_KEPT_MIN]:
+                work.is_completed()  # which drops it
+        return Work(request, call.outputs, self._running, self._kept)
 
     def _start_coalescing(self, device: Any = None) -> None:
         self._batches.batch = Batch()
@@ -140,12 +140,12 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
     def shutdown(self) -> None:
         """Closes the group. Idempotent. Operations that have not completed are discarded.
 
-        Waits for the callbacks of the group's futures, unless a callback calls it.
+        Waits for callbacks of the group's futures that have begun, unless a callback calls it.
         """
         for communicator in self._communicators:
             communicator._state.why_closed = "the process group is destroyed"
         self._communicators[0].close()  # and what was split from it
-        await_callbacks(self._pending)
+        await_callbacks(self._running)
         if self._kept is not None:
             self._kept.clear()
 

@@ -312,6 +312,7 @@ class Operations:
         add(call.operation, _lib.RECV, None, memory, memory.count, root=src)
         return self._submit(call)
 
+    @_checked
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Not supported: a receiver names the sender."""
         raise NotImplementedError("receiving from any rank is not supported: pass src=")

@@ -62,15 +62,15 @@ class _Failed:
 class Future(torch.futures.Future[Any]):
     """A future whose callbacks run in the order of their then() calls."""
 
-    def __init__(self, pending: Set[Any], devices: Any) -> None:
-        """`pending`: the results of callbacks of the process group that have not ended."""
+    def __init__(self, running: Set[Any], devices: Any) -> None:
+        """`running`: the results of callbacks of the process group that have begun."""
         super().__init__(devices=devices)
-        self._pending = pending
+        self._running = running
         self.devices = devices
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
         """Returns a future of the callback's result; the callback gets this future."""
-        result = Future(self._pending, self.devices)
+        result = Future(self._running, self.devices)
         _add(self, callback, result)
         return result
 
@@ -121,7 +121,6 @@ def _add(future: Future, callback: Callable[[Any], Any], result: Future) -> None
             except BaseException:
                 del _threads[depth]
                 raise
-        future._pending.add(result)
         _threads[depth][1].put((future, callback, result))
 
 
@@ -147,21 +146,45 @@ def _run_callback(future: Future, callback: Callable[[Any], Any], result: Future
         future.wait()
     except BaseException:
         pass  # the callback gets it from the future
+    value, failure = None, None
+    future._running.add(result)
     try:
-        result.set_result(callback(future))
+        value = callback(future)
     except Error as error:
-        result.fail(error)
+        failure = error
     except BaseException as error:  # as PyTorch does
         failure = RuntimeError(f"{type(error).__name__}: {error}")
         failure.__cause__ = error
-        result.fail(failure)
     finally:
-        future._pending.discard(result)
+        future._running.discard(result)
+    _set(result, value, failure)
 
 
-def await_callbacks(pending: Set[Any]) -> None:
-    """Waits for the callbacks of a group, whose operations must have ended. In a callback: no."""
-    while pending and _threads and getattr(_thread, "level", 0) == 0:
+def _set(future: Future, value: Any, error: Optional[Exception]) -> None:
+    """Completes a future. Futures that PyTorch has made of it call their callbacks here."""
+    before = getattr(_thread, "level", 0)
+    _completing.add(future)
+    _thread.level = _NO_LEVEL
+    try:
+        if error is not None:
+            future.fail(error)
+        elif future.devices:
+            with torch.cuda.device(future.devices[0]):
+                future.set_result(value)
+        else:
+            future.set_result(value)
+    finally:
+        _thread.level = before
+        _completing.discard(future)
+
+
+def await_callbacks(running: Set[Any]) -> None:
+    """Waits for callbacks of a group that have begun. Its operations must have ended.
+
+    Others follow later, and get futures that have failed: they may be queued behind callbacks of
+    groups that are still open. A callback does not wait.
+    """
+    while running and _threads and getattr(_thread, "level", 0) == 0:
         time.sleep(0.001)
 
 
@@ -201,19 +224,19 @@ class Work(c10d.Work):
         self,
         request: Request[Any],
         outputs: List[Any],
-        pending: Set[Any],
-        kept: Optional[Set[Any]],
+        running: Set[Any],
+        kept: Optional[Dict[Any, None]],
     ) -> None:
         """`kept`: holds the object until it was waited for, because PyTorch 1.13 does not."""
         super().__init__()
         self._request = request
         self._outputs = outputs
-        self._pending = pending
+        self._running = running
         self._kept = kept
         self._future: Optional[Future] = None
         self._lock = threading.Lock()
         if kept is not None:
-            kept.add(self)
+            kept[self] = None
 
     def wait(self, timeout: Any = timedelta(0)) -> bool:
         """Waits until the operation has completed. Raises its error, or TimeoutError."""
@@ -222,7 +245,7 @@ class Work(c10d.Work):
             self._request.wait(seconds if seconds > 0 else None)
         finally:
             if self._kept is not None and self._request._operation.done:
-                self._kept.discard(self)
+                self._kept.pop(self, None)
         return True
 
     def synchronize(self) -> None:
@@ -236,7 +259,7 @@ class Work(c10d.Work):
         except Exception:
             done = True
         if done and self._kept is not None:
-            self._kept.discard(self)
+            self._kept.pop(self, None)
         return done
 
     def is_success(self) -> bool:
@@ -260,35 +283,21 @@ class Work(c10d.Work):
         with self._lock:
             if self._future is None:
                 devices = sorted({str(t.device) for t in self._outputs if t.is_cuda})
-                self._future = Future(self._pending, devices or None)
+                future = Future(self._running, devices or None)
                 self._request.future().add_done_callback(
-                    _complete(self._future, self._outputs, self._kept, weakref.ref(self))
+                    _complete(future, self._outputs, self._kept, weakref.ref(self))
                 )
+                self._future = future
             return self._future
 
 
 def _complete(
-    future: Future, outputs: List[Any], kept: Optional[Set[Any]], work: Any
+    future: Future, outputs: List[Any], kept: Optional[Dict[Any, None]], work: Any
 ) -> Callable[[Any], None]:
     def done(completed: Any) -> None:
         if kept is not None:
-            kept.discard(work())
-        error = completed.exception()
-        before = getattr(_thread, "level", 0)
-        # Futures that PyTorch has made of this one call their callbacks here.
-        _completing.add(future)
-        _thread.level = _NO_LEVEL
-        try:
-            if error is not None:
-                future.fail(error)
-            elif future.devices:
-                with torch.cuda.device(future.devices[0]):
-                    future.set_result(outputs)
-            else:
-                future.set_result(outputs)
-        finally:
-            _thread.level = before
-            _completing.discard(future)
+            kept.pop(work(), None)
+        _set(future, outputs, completed.exception())
 
     return done
 
