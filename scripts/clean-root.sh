@@ -1,12 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 #
 # Sourced: clean Debian 12 systems, for package.sh and wheel.sh. Packages come from where this
-# machine's apt has them. The caller sets $root (the repository), $out (for logs) and $cache. It
-# calls prepare_roots, make_root for each system, and enter_namespaces. That starts it again with
-# FRL_PACKAGE_WORK set: it then unpacks systems in $work.
+# machine's apt has them. The caller sets $root (the repository), $out (for logs) and $cache, and
+# has a function usage. It calls read_options, prepare_roots, make_root for each system, and
+# enter_namespaces. That starts it again with FRL_PACKAGE_WORK set. It then unpacks systems in
+# $work.
 
 suite=bookworm
+build_only=
+
+# read_options OPTION...: sets $out, $cache and $build_only.
+read_options() {
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--out | --cache)
+			[ $# -ge 2 ] || { usage >&2 && exit 2; }
+			mkdir -p "$2"
+			printf -v "${1#--}" %s "$(cd "$2" && pwd)"
+			shift
+			;;
+		--build-only) build_only=1 ;;
+		-h | --help) usage && exit 0 ;;
+		*) usage >&2 && exit 2 ;;
+		esac
+		shift
+	done
+}
 
 skip() {
 	echo "SKIP: $*"

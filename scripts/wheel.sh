@@ -19,23 +19,9 @@ usage() {
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$root/build-package/wheel
 cache=$root/build-package/cache
-build_only=
-while [ $# -gt 0 ]; do
-	case $1 in
-	--out | --cache)
-		[ $# -ge 2 ] || { usage >&2 && exit 2; }
-		mkdir -p "$2"
-		declare "${1#--}=$(cd "$2" && pwd)"
-		shift
-		;;
-	--build-only) build_only=1 ;;
-	-h | --help) usage && exit 0 ;;
-	*) usage >&2 && exit 2 ;;
-	esac
-	shift
-done
 # shellcheck source=scripts/clean-root.sh
 . "$root/scripts/clean-root.sh"
+read_options "$@"
 
 # logged NAME COMMAND...: what it prints is in $out/NAME.log, and shown if it fails.
 logged() {
