@@ -146,7 +146,8 @@ def _run_callback(future: Future, callback: Callable[[Any], Any], result: Future
         future.wait()
     except BaseException:
         pass  # the callback gets it from the future
-    value, failure = None, None
+    value: Any = None
+    failure: Optional[Exception] = None
     future._running.add(result)
     try:
         value = callback(future)
