@@ -10,13 +10,6 @@
 
 enum { FORKS = 50 };
 
-/* The allocator of gcc 12's AddressSanitizer stays locked in a child if another thread used it. */
-#ifdef __SANITIZE_ADDRESS__
-enum { ALLOCATOR_FORKS = false };
-#else
-enum { ALLOCATOR_FORKS = true };
-#endif
-
 static void write_one(void)
 {
 	struct frl_sge sge = { a.memory, MESSAGE, frl_mr_lkey(a.mr) };
