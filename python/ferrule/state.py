@@ -19,6 +19,8 @@ from .requests import SLICE_MS, Operation, sliced
 
 T = TypeVar("T")
 
+MISSES = 2  # abandoned operations in progress that a start looks at
+
 _states: "weakref.WeakSet[State]" = weakref.WeakSet()
 
 
@@ -160,8 +162,12 @@ class State:
         self._pending.discard(operation)
 
     def _reap(self) -> None:
-        """Drops abandoned operations that have completed. One thread has each of them at a time."""
-        for _ in range(len(self._abandoned)):
+        """Drops abandoned operations that have completed. One thread has each of them at a time.
+
+        Each start does this: it looks at few that are in progress, however many there are.
+        """
+        misses = 0
+        while misses < MISSES:
             try:
                 operation = self._abandoned.popleft()
             except IndexError:
@@ -170,6 +176,7 @@ class State:
                 self.wait(operation, 0.0)
             finally:
                 if not operation.done:
+                    misses += 1
                     self._abandoned.append(operation)
 
     def completions(self) -> Completions:

@@ -88,6 +88,27 @@ def dropped(comm: Any) -> None:
         assert all(watch() is None for watch in watches)
 
 
+def many_dropped(comm: Any) -> None:
+    """A start looks at few dropped requests, however many go on; in the end it has found all."""
+    for _ in range(20):
+        comm.recv(np.ones(1), 1 - comm.rank, async_op=True)
+    state, calls = comm._state, []
+    real = _lib.request_wait_for
+
+    def counted(*arguments: Any) -> int:
+        calls.append(arguments)
+        return real(*arguments)
+
+    with mock.patch.object(_lib, "request_wait_for", counted):
+        state._reap()
+    assert len(calls) == 2, calls
+    for _ in range(20):
+        comm.send(np.ones(1), 1 - comm.rank)
+    for _ in range(20):
+        comm.barrier()
+    assert not state._abandoned and not state._pending
+
+
 def futures(comm: Any) -> None:
     arrays = [np.full(1000, i + comm.rank) for i in range(50)]
     requests = [comm.all_reduce(x, async_op=True) for x in arrays]
@@ -271,6 +292,9 @@ class Requests(unittest.TestCase):
 
     def test_dropped(self) -> None:
         ranks.run(self, 2, dropped)
+
+    def test_many_dropped(self) -> None:
+        ranks.run(self, 2, many_dropped)
 
     def test_futures(self) -> None:
         ranks.run(self, 2, futures)
