@@ -112,6 +112,7 @@ def direct(store: str, rank: int) -> None:
 
 def options(store: str, rank: int) -> None:
     fails(ValueError, "Options", group_of, store + "-1", rank, 2, pg_options=object())
+    fails(ValueError, "fp8", group_of, store + "-2", rank, 2, pg_options=Options(wire="fp8"))
     made = Options(devices=["local"], wire="bfloat16", algos="auto", timeout=timedelta.max)
     group = group_of(store, rank, 2, pg_options=made)
     x = torch.full((10,), 1 + 2**-20)

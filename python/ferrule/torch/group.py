@@ -14,6 +14,7 @@ from torch._C import _distributed_c10d as c10d
 from .. import jobs
 from ..communicator import Communicator
 from ..devices import Device
+from ..operations import wire_code
 from .call import Call
 from .operations import Operations
 from .rendezvous import agree_on_job
@@ -150,7 +151,7 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
             self._kept.clear()
 
     def set_timeout(self, timeout: Any) -> None:
-        """The timeout is that of the beginning."""
+        """Raises NotImplementedError."""
         raise NotImplementedError("the timeout of a group cannot be changed: make another group")
 
     def _set_sequence_number_for_group(self) -> None:
@@ -197,6 +198,7 @@ def create(backend: Any, options: Any) -> ProcessGroup:
     chosen = options if isinstance(options, Options) else Options()
     if options is not None and not isinstance(options, Options):
         raise ValueError("pg_options of the backend ferrule is a ferrule.torch.Options")
+    wire_code(chosen.wire)
     timeout = chosen.timeout or backend.timeout
     return ProcessGroup(
         backend.store, backend.group_rank, backend.group_size, timeout.total_seconds(), chosen
