@@ -397,8 +397,9 @@ static void describe(char *text, size_t size, const struct signature *s, bool wi
 			dtype_name(s->dtype));
 }
 
-/* The operation is of `rank`, which goes on. */
-static int fail_parted(struct frl_comm *comm, int left, int rank, const struct signature *operation)
+/* Rank `left` leaves where `rank` starts the operation. */
+static int fail_left_early(
+	struct frl_comm *comm, int left, int rank, const struct signature *operation)
 {
 	char text[160];
 
@@ -417,9 +418,9 @@ int comm_fail_mismatch(struct frl_comm *comm, int peer, const struct signature *
 	char there[160], here[160];
 
 	if (signature_leaves(theirs) && !signature_leaves(mine))
-		return fail_parted(comm, peer, comm->rank, mine);
+		return fail_left_early(comm, peer, comm->rank, mine);
 	if (signature_leaves(mine) && !signature_leaves(theirs))
-		return fail_parted(comm, comm->rank, peer, theirs);
+		return fail_left_early(comm, comm->rank, peer, theirs);
 	describe(there, sizeof(there), theirs, false);
 	describe(here, sizeof(here), mine, false);
 	if (theirs->coll == mine->coll &&
