@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of arrays, for annotations only: what `buffers` reads."""
+"""Types for annotations only: arrays, which `buffers` reads, and `async_op`."""
 
-from typing import TYPE_CHECKING, Any, Callable, Protocol, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Literal, Protocol, TypeVar, Union
 
 
 class _Interface(Protocol):
@@ -31,3 +31,7 @@ else:
 
 T = TypeVar("T", bound=Tensor)
 A = TypeVar("A", bound=Array)
+
+# Values of async_op: the result is an array, or a request.
+Sync = Literal[False]
+Async = Literal[True]

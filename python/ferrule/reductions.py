@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operations that reduce. See `ferrule.Communicator` for what all operations have in common."""
 
-from typing import Any, Literal, Optional, overload
+from typing import Any, Optional, overload
 
 from . import _lib, buffers
-from .arrays import A, Array, T
+from .arrays import A, Array, Async, Sync, T
 from .operations import add, check_count, check_same_type, checked_rank, divided, op_code
 from .requests import Operation, Request
-
-Sync = Literal[False]
-Async = Literal[True]
 
 
 class Reductions:

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operations that copy. See `ferrule.Communicator` for what all operations have in common."""
 
-from typing import Any, Literal, Optional, Sequence, Union, overload
+from typing import Any, Optional, Sequence, Union, overload
 
 from . import _lib, buffers
-from .arrays import A, Array, T
+from .arrays import A, Array, Async, Sync, T
 from .buffers import View
 from .operations import add, add_vector, check_count, check_same_type, checked_rank, divided
 from .requests import Operation, Request
 
-Sync = Literal[False]
-Async = Literal[True]
 Rows = Optional[Sequence[int]]
 
 

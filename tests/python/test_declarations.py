@@ -77,15 +77,20 @@ class Declarations(unittest.TestCase):
             self.assertEqual(value, found, text)
 
     def test_names(self) -> None:
-        for names, function in (
-            (_lib.DTYPES, _lib.dtype_name),
-            (_lib.OPS, _lib.op_name),
-            (_lib.WIRES, _lib.wire_name),
+        def names(what: str) -> Any:
+            function = getattr(_lib.library, f"frl_{what}_name")
+            function.restype = ctypes.c_char_p
+            return lambda value: function(value).decode()
+
+        for table, name_of in (
+            (_lib.DTYPES, names("dtype")),
+            (_lib.OPS, names("op")),
+            (_lib.WIRES, names("wire")),
         ):
-            for name, value in names.items():
-                self.assertEqual(function(value).decode(), name)
+            for name, value in table.items():
+                self.assertEqual(name_of(value), name)
         for name in COLLS:
-            self.assertEqual(_lib.coll_name(getattr(_lib, name)).decode(), name.lower())
+            self.assertEqual(names("coll")(getattr(_lib, name)), name.lower())
 
     def test_functions(self) -> None:
         """Every declared function is in the headers, with as many arguments."""

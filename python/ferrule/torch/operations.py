@@ -126,7 +126,7 @@ class Operations:
     def reduce_scatter_tensor_coalesced(
         self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
     ) -> Any:
-        """Does the same for several tensors."""
+        """Reduces several tensors of as many parts as ranks."""
         call = Call("reduce_scatter_tensor_coalesced", list(outputs))
         for output, input in zip(outputs, inputs):
             self._scattered(call, output, input, opts)
@@ -189,7 +189,7 @@ class Operations:
     def allgather_into_tensor_coalesced(
         self, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
     ) -> Any:
-        """Does the same for several tensors."""
+        """Gathers several tensors, each into one tensor."""
         call = Call("allgather_into_tensor_coalesced", list(outputs))
         for output, input in zip(outputs, inputs):
             self._gathered(call, output, input)

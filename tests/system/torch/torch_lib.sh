@@ -1,24 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154,SC2034
 #
-# For tests of PyTorch, after lib.sh: the Python that has it is $python. Skips without one.
+# For tests of PyTorch, after lib.sh: the Python that has it is $python. Skips without torch.
 
 export PYTHONPATH=$system_root/python FERRULE_LIBRARY=$bin/../libferrule.so.0
 export OMP_NUM_THREADS=1 # or torchrun says that it sets it
 export PYTHONDONTWRITEBYTECODE=1
 
 digits=$system_root/examples/torch/digits.py
-
-find_python() {
-	local program
-	for program in ${FRL_PYTHON:+"$FRL_PYTHON"} python3 /usr/bin/python3; do
-		if "$program" -c 'import torch.distributed' >/dev/null 2>&1; then
-			python=$program
-			return
-		fi
-	done
-	skip "there is no torch (Debian: python3-torch)"
-}
 
 # result FILE: "accuracy A, parameters HASH" in the output of digits.py.
 result() {
@@ -40,5 +29,6 @@ lost() {
 	return 1
 }
 
-find_python
-"$python" -c 'import torch; print("torch", torch.__version__)'
+python=${FRL_PYTHON:-/usr/bin/python3} # as tests/python/run.sh
+"$python" -c 'import torch.distributed; print("torch", torch.__version__)' 2>/dev/null ||
+	skip "$python has no torch (Debian: python3-torch)"
