@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "collectives/api/internal.h"
+#include "collectives/api/naps.h"
 #include "collectives/api/notices.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -14,23 +15,14 @@
 #include "lib/base/process/guard.h"
 #include "lib/base/process/thread.h"
 
-enum {
-	/*
-	 * A thread that has started a request often waits for it at once. A wake-up of the driver's
-	 * thread would then cost much and help nobody. The thread therefore naps for a while after
-	 * each use, and finds new requests by itself.
-	 */
-	NAP_NS = 100000,
-	NAPS = 100,
-};
-
 enum rest { AWAKE, NAPPING, SLEEPING };
 
 struct driver {
 	struct guard guard;
 	/* Set with the guard held: */
-	struct waiter *leader; /* the caller that makes progress, or NULL */
-	atomic_bool is_needed; /* the thread must make progress */
+	struct waiter *leader;  /* the caller that makes progress, or NULL */
+	_Atomic enum need need; /* for the thread */
+	atomic_uint leads;      /* callers that have become the leader so far */
 	atomic_bool is_stopping;
 	_Atomic enum rest rest; /* of the thread; set with the mutex held */
 	pthread_mutex_t mutex;  /* protects all that follows; taken last */
@@ -135,23 +127,23 @@ static bool wake_leader(struct driver *driver)
 void driver_settle(struct frl_comm *comm)
 {
 	struct driver *driver = comm->driver;
+	enum need need = NO_NEED;
 	enum rest rest;
-	bool is_needed;
 
 	if (comm->error && comm->detached > 0)
 		requests_report_failed(comm);
 	/* After a failure the leader may leave while a GPU is still busy for the others. */
 	if (comm->error && !driver->leader && !list_empty(&driver->waiters))
 		driver_wake_all(comm);
-	is_needed = !driver->leader && has_work(comm) && !wake_leader(driver);
-	/* In this order: the thread stores `rest`, then loads `is_needed`. */
-	if (is_needed != atomic_load_explicit(&driver->is_needed, memory_order_relaxed))
-		atomic_store(&driver->is_needed, is_needed);
-	if (!is_needed)
+	if (!driver->leader && has_work(comm) && !wake_leader(driver))
+		need = comm->detached > 0 ? NEEDED_NOW : CALLER_MAY_COME;
+	/* In this order: the thread stores `rest`, then loads `need`. */
+	if (need != atomic_load_explicit(&driver->need, memory_order_relaxed))
+		atomic_store(&driver->need, need);
+	if (need == NO_NEED)
 		return;
 	rest = atomic_load(&driver->rest);
-	/* No thread is about to wait for a detached request. */
-	if (rest == SLEEPING || (rest == NAPPING && comm->detached > 0))
+	if (rest == SLEEPING || (rest == NAPPING && need == NEEDED_NOW))
 		wake_thread(driver);
 }
 
@@ -163,6 +155,8 @@ bool driver_lead(struct waiter *waiter)
 		return true;
 	if ((driver->leader && driver->leader != waiter) || !may_lead(waiter))
 		return false;
+	if (!driver->leader)
+		atomic_fetch_add_explicit(&driver->leads, 1, memory_order_relaxed);
 	driver->leader = waiter;
 	return true;
 }
@@ -257,14 +251,15 @@ static void drive(struct frl_comm *comm)
 }
 
 /* Naps, or sleeps until woken. */
-static void take_rest(struct driver *driver, enum rest rest)
+static void take_rest(struct driver *driver, uint64_t rest_ns)
 {
-	uint64_t end_ns = rest == NAPPING ? clock_now_ns() + NAP_NS : WAIT_FOREVER;
-	bool is_in_time = true;
+	bool naps = rest_ns != NAP_SLEEP, is_in_time = true;
+	uint64_t end_ns = naps ? clock_now_ns() + rest_ns : WAIT_FOREVER;
+	enum need least = naps ? NEEDED_NOW : CALLER_MAY_COME;
 
 	pthread_mutex_lock(&driver->mutex);
-	atomic_store(&driver->rest, rest);
-	while (is_in_time && !driver->is_woken && !atomic_load(&driver->is_needed))
+	atomic_store(&driver->rest, naps ? NAPPING : SLEEPING);
+	while (is_in_time && !driver->is_woken && atomic_load(&driver->need) < least)
 		is_in_time = condition_wait(&driver->changed, &driver->mutex, end_ns);
 	driver->is_woken = false;
 	atomic_store(&driver->rest, AWAKE);
@@ -275,17 +270,16 @@ static void *run(void *arg)
 {
 	struct frl_comm *comm = arg;
 	struct driver *driver = comm->driver;
-	unsigned naps = NAPS;
+	struct naps naps = { 0 };
 
 	while (!atomic_load(&driver->is_stopping)) {
-		if (atomic_load(&driver->is_needed)) {
-			naps = 0;
+		enum need need = atomic_load(&driver->need);
+
+		if (naps_look(&naps, need, atomic_load(&driver->leads))) {
 			drive(comm);
-		} else if (naps < NAPS) {
-			naps++;
-			take_rest(driver, NAPPING);
+			naps_restart(&naps, atomic_load(&driver->leads));
 		} else {
-			take_rest(driver, SLEEPING);
+			take_rest(driver, naps_next(&naps));
 		}
 	}
 	return NULL;
