@@ -3,7 +3,7 @@
 #
 # Every function frl_*() that the docs name is in a public header. Decisions name what is gone.
 # Commands are fenced as "sh" or "console", and those that no test runs say what they need: see
-# "Documents" of CONTRIBUTING.md.
+# "Documents" of CONTRIBUTING.md. Files of the repository that are commands are executable.
 # shellcheck source=tests/style/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -32,5 +32,16 @@ done < <(awk '
 	in_fence && untagged && /^ *([A-Za-z0-9_.@-]*[$] |sudo )/ {
 		print FILENAME ":" FNR ": commands are sh or console"
 	}
+	' "${files[@]}")
+while read -r place file; do
+	if [ -f "$file" ] && [ ! -x "$file" ]; then
+		echo "$place: $file is not executable"
+		status=1
+	fi
+done < <(awk '
+	FNR == 1 { in_commands = 0 }
+	/^ *```/ { in_commands = /^ *```(sh|console)$/; next }
+	in_commands && !goes_on && $1 ~ "/" { print FILENAME ":" FNR, $1 }
+	{ goes_on = /\\$/ }
 	' "${files[@]}")
 exit "$status"

@@ -202,6 +202,9 @@ printf '%s\n' '```console' 'true' '```' >"$tree/CONTRIBUTING.md"
 touch "$tree/docs/a.md"
 rejects check-docs CONTRIBUTING.md:2
 new_tree
+printf '%s\n' '```sh' 'scripts/good.sh' '```' >"$tree/README.md"
+rejects check-docs README.md:2
+new_tree
 mkdir -p "$tree/docs/decisions"
 printf '%s\n' '# 1. A title' '' '2026-11-20' >"$tree/docs/decisions/0001-a.md"
 printf '%s\n' '| 1 | [Another title](0001-a.md) |' >"$tree/docs/decisions/README.md"
