@@ -320,7 +320,10 @@ class BatchedWork(c10d.Work):
 
     def _started(self) -> Work:
         if self.work is None:
-            raise RuntimeError("the operations between start and end of coalescing have not begun")
+            raise RuntimeError(
+                "the operations between start and end of coalescing have not begun: an error came "
+                "between them, or their end is missing. Start and end coalescing anew"
+            )
         return self.work
 
     def wait(self, timeout: Any = timedelta(0)) -> bool:
