@@ -176,9 +176,22 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
     def getSize(self) -> int:
         return self._size
 
+    # The backend of all devices is the group. PyTorch asks it for what it can.
+    supports_splitting = False
+
+    def supports_tensor_alloc(self, device: Any) -> bool:
+        return False
+
+    def _get_backend(self, device: Any) -> "ProcessGroup":
+        return self
+
     @property
     def _device_types(self) -> List[Any]:
-        return [torch.device("cpu")]
+        # PyTorch 2.15 attaches a recorder to a new group that has devices. That fails for groups of
+        # Python.
+        distributed: Any = torch.distributed.distributed_c10d  # PyTorch 1.13 has no _world
+        is_new = self not in distributed._world.pg_map
+        return [] if is_new else [torch.device("cpu")]
 
     def setGroupName(self, name: str) -> None:
         self._name = name
