@@ -254,11 +254,13 @@ enum {
 	FIRST_BYTES = 512, /* with 2 KiB, copies take longer than without prefetching */
 };
 
-/* Hardware prefetches subsequent lines of a page, but not the first ones of the next page. */
+/* Hardware prefetches subsequent lines of a page, but not the first ones of the next page. Lines
+ * after the end of the copy may be prefetched as well. */
 static inline void fetch_next_page(const uint8_t *src)
 {
+	src += PAGE - (uintptr_t)src % PAGE;
 	for (size_t at = 0; at < FIRST_BYTES; at += 64)
-		__builtin_prefetch(src + PAGE + at);
+		__builtin_prefetch(src + at);
 }
 
 /* Returns whether a loop of steps of `step` bytes enters a page here that is not the last one. */
