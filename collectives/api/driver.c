@@ -21,14 +21,15 @@ struct driver {
 	struct guard guard;
 	/* Set with the guard held: */
 	struct waiter *leader;  /* the caller that makes progress, or NULL */
-	_Atomic enum need need; /* for the thread */
-	atomic_uint leads;      /* callers that have become the leader so far */
+	_Atomic enum need need; /* for the thread; NO_NEED as long as a caller leads */
+	atomic_uint oldest;     /* the number of the oldest pending request */
+	atomic_uint leads;      /* how often a caller has become the leader */
 	atomic_bool is_stopping;
 	_Atomic enum rest rest; /* of the thread; set with the mutex held */
 	pthread_mutex_t mutex;  /* protects all that follows; taken last */
 	struct list waiters;    /* threads that sleep: struct waiter.node */
 	pthread_cond_t changed; /* for the thread */
-	bool is_woken;          /* the thread */
+	bool is_woken;          /* the thread, from sleep */
 	pthread_t thread;
 };
 
@@ -82,10 +83,8 @@ void driver_wake_all(struct frl_comm *comm)
 static void wake_thread(struct driver *driver)
 {
 	pthread_mutex_lock(&driver->mutex);
-	if (!driver->is_woken) {
-		driver->is_woken = true;
-		pthread_cond_signal(&driver->changed);
-	}
+	driver->is_woken = true;
+	pthread_cond_signal(&driver->changed);
 	pthread_mutex_unlock(&driver->mutex);
 }
 
@@ -97,6 +96,23 @@ static bool has_work(const struct frl_comm *comm)
 	if (comm->error)
 		return comm->detached > 0;
 	return comm->active.first || comm->finishing.first;
+}
+
+/* Returns the number of the oldest pending request, or 0. */
+static uint32_t oldest_of(const struct frl_comm *comm)
+{
+	const struct frl_request *request = comm->active.first;
+
+	if (!request)
+		request = comm->finishing.first;
+	return request ? request->number : 0;
+}
+
+/* The guard is held. */
+static void set_need(struct driver *driver, enum need need)
+{
+	if (need != atomic_load_explicit(&driver->need, memory_order_relaxed))
+		atomic_store(&driver->need, need);
 }
 
 static bool may_lead(const struct waiter *waiter)
@@ -137,9 +153,10 @@ void driver_settle(struct frl_comm *comm)
 		driver_wake_all(comm);
 	if (!driver->leader && has_work(comm) && !wake_leader(driver))
 		need = comm->detached > 0 ? NEEDED_NOW : CALLER_MAY_COME;
+	if (need != NO_NEED)
+		atomic_store_explicit(&driver->oldest, oldest_of(comm), memory_order_relaxed);
 	/* In this order: the thread stores `rest`, then loads `need`. */
-	if (need != atomic_load_explicit(&driver->need, memory_order_relaxed))
-		atomic_store(&driver->need, need);
+	set_need(driver, need);
 	if (need == NO_NEED)
 		return;
 	rest = atomic_load(&driver->rest);
@@ -155,9 +172,11 @@ bool driver_lead(struct waiter *waiter)
 		return true;
 	if ((driver->leader && driver->leader != waiter) || !may_lead(waiter))
 		return false;
-	if (!driver->leader)
+	if (!driver->leader) {
+		driver->leader = waiter;
+		set_need(driver, NO_NEED);
 		atomic_fetch_add_explicit(&driver->leads, 1, memory_order_relaxed);
-	driver->leader = waiter;
+	}
 	return true;
 }
 
@@ -232,22 +251,35 @@ void driver_sleep(struct waiter *waiter, uint64_t end_ns)
 
 /* ---- the thread */
 
-/* Makes progress until no request is pending, or a caller leads. */
-static void drive(struct frl_comm *comm)
+/* Makes progress until no request is pending, or a caller leads. Returns whether it did any. */
+static bool drive(struct frl_comm *comm)
 {
 	struct driver *driver = comm->driver;
 	struct frl_backoff backoff;
+	bool has_done = false;
 
 	frl_backoff_reset(&backoff);
 	comm_enter_last(comm);
 	while (has_work(comm) && !driver->leader && !atomic_load(&driver->is_stopping)) {
 		int events = comm_round(comm);
 
+		has_done = has_done || events > 0;
 		if (comm->error)
 			requests_report_failed(comm);
 		comm_pause(comm, &backoff, events);
 	}
 	comm_leave(comm);
+	return has_done;
+}
+
+/* Returns whether the thread rests on. */
+static bool rests_on(const struct driver *driver, bool naps)
+{
+	enum need need = atomic_load(&driver->need);
+
+	if (atomic_load(&driver->is_stopping))
+		return false;
+	return naps ? need != NEEDED_NOW : need == NO_NEED && !driver->is_woken;
 }
 
 /* Naps, or sleeps until woken. */
@@ -255,11 +287,10 @@ static void take_rest(struct driver *driver, uint64_t rest_ns)
 {
 	bool naps = rest_ns != NAP_SLEEP, is_in_time = true;
 	uint64_t end_ns = naps ? clock_now_ns() + rest_ns : WAIT_FOREVER;
-	enum need least = naps ? NEEDED_NOW : CALLER_MAY_COME;
 
 	pthread_mutex_lock(&driver->mutex);
 	atomic_store(&driver->rest, naps ? NAPPING : SLEEPING);
-	while (is_in_time && !driver->is_woken && atomic_load(&driver->need) < least)
+	while (is_in_time && rests_on(driver, naps))
 		is_in_time = condition_wait(&driver->changed, &driver->mutex, end_ns);
 	driver->is_woken = false;
 	atomic_store(&driver->rest, AWAKE);
@@ -270,14 +301,17 @@ static void *run(void *arg)
 {
 	struct frl_comm *comm = arg;
 	struct driver *driver = comm->driver;
-	struct naps naps = { 0 };
+	struct naps naps;
 
+	naps_init(&naps);
 	while (!atomic_load(&driver->is_stopping)) {
 		enum need need = atomic_load(&driver->need);
 
-		if (naps_look(&naps, need, atomic_load(&driver->leads))) {
-			drive(comm);
-			naps_restart(&naps, atomic_load(&driver->leads));
+		if (naps_look(&naps, need, atomic_load(&driver->oldest),
+			    atomic_load(&driver->leads))) {
+			bool has_done = drive(comm);
+
+			naps_restart(&naps, has_done, atomic_load(&driver->leads));
 		} else {
 			take_rest(driver, naps_next(&naps));
 		}

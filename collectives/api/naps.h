@@ -2,11 +2,11 @@
 /*
  * When the thread of a driver (driver.h) rests, and when it makes progress. A caller that has
  * started a request usually waits for it at once. A wake-up of the thread would then help nobody,
- * and a thread that makes progress would be in the caller's way: both take a multiple of the time of
- * a short request. So the thread makes progress if a request is pending at two looks, and no caller
- * has led in between. While callers lead, it naps, longer each time, and need not be woken. It
- * sleeps if no caller has led for a long nap, or if it has completed all requests itself: the next
- * request then wakes it.
+ * and a thread that makes progress would be in the caller's way: both take a multiple of the time
+ * of a short request. So the thread makes progress if it has found the same request pending
+ * before, and no caller leads. While callers lead, it naps, longer each time, and need not be
+ * woken. It sleeps if none has begun to lead during a long nap, and after it has made progress
+ * itself: the next request then wakes it.
  *
  * No function takes a clock. One thread has a struct naps.
  */
@@ -21,7 +21,7 @@ enum {
 	NAP_MOST_NS = NAP_LEAST_NS << 5,
 };
 
-/* Rest that ends when the thread is woken. */
+/* A rest that ends when the thread is woken. */
 #define NAP_SLEEP UINT64_MAX
 
 enum need {
@@ -30,39 +30,49 @@ enum need {
 	NEEDED_NOW,      /* no caller is about to wait for a detached request */
 };
 
-/* Zeroed at first. */
 struct naps {
-	uint64_t nap_ns;  /* the last nap of growing length; 0: none yet */
+	uint64_t nap_ns;  /* the last nap of growing length; 0: none since the last sleep */
+	uint32_t pending; /* the oldest request when one was last pending; 0: none was */
 	uint32_t leads;   /* at the last look */
-	bool is_idle;     /* no caller leads, and no request is pending */
-	bool was_pending; /* a request, at the last look; at the next one it is not new */
+	bool is_idle;     /* nothing was pending, and no caller had begun to lead */
+	bool looks_again; /* soon, at a request that may have been new */
 };
 
-/* A rest has ended. Returns whether the thread makes progress now. `leads` is the number of callers
- * that have led so far. */
-static inline bool naps_look(struct naps *naps, enum need need, uint32_t leads)
+/* The thread sleeps at first. */
+static inline void naps_init(struct naps *naps)
 {
-	bool has_led = leads != naps->leads, was_pending = naps->was_pending;
-
-	naps->leads = leads;
-	naps->is_idle = need == NO_NEED && !has_led;
-	naps->was_pending = need == CALLER_MAY_COME && !was_pending;
-	return need == NEEDED_NOW || (need == CALLER_MAY_COME && was_pending && !has_led);
+	*naps = (struct naps){ .nap_ns = NAP_MOST_NS };
 }
 
-/* The thread has made progress until no request was pending, or a caller led. */
-static inline void naps_restart(struct naps *naps, uint32_t leads)
+/* The thread is awake. Returns whether it makes progress now. `oldest` is the number of the oldest
+ * request, not 0, if one is pending; `leads` is how often a caller has begun to lead so far. */
+static inline bool naps_look(struct naps *naps, enum need need, uint32_t oldest, uint32_t leads)
 {
-	*naps = (struct naps){
-		.leads = leads,
-		.nap_ns = leads == naps->leads ? NAP_MOST_NS : 0,
-	};
+	bool is_pending = need == CALLER_MAY_COME;
+	bool is_old = is_pending && oldest == naps->pending;
+
+	naps->is_idle = need == NO_NEED && leads == naps->leads;
+	naps->leads = leads;
+	if (is_pending)
+		naps->pending = oldest;
+	/* Callers that start one request after the other would keep it awake by short naps. */
+	naps->looks_again = is_pending && !naps->looks_again;
+	return need == NEEDED_NOW || is_old;
+}
+
+/* The thread has looked for progress, and made some or none, until no request was pending or a
+ * caller led. */
+static inline void naps_restart(struct naps *naps, bool has_done, uint32_t leads)
+{
+	naps->nap_ns = has_done ? NAP_MOST_NS : 0;
+	naps->leads = leads;
+	naps->looks_again = false;
 }
 
 /* Returns the length of the next rest, in ns. */
 static inline uint64_t naps_next(struct naps *naps)
 {
-	if (naps->was_pending)
+	if (naps->looks_again)
 		return NAP_LEAST_NS;
 	if (naps->nap_ns < NAP_MOST_NS)
 		return naps->nap_ns = naps->nap_ns ? 2 * naps->nap_ns : NAP_LEAST_NS;

@@ -313,6 +313,7 @@ static int begin(struct frl_request *request)
 	struct frl_comm *comm = request->comm;
 	int err = 0;
 
+	request->number = ++comm->requests;
 	request_append(request->left > 0 ? &comm->active : &comm->finishing, request);
 	for (struct run *run = request->runs; run; run = run->next)
 		give_number(comm, run);

@@ -55,8 +55,9 @@ struct frl_request {
 	struct request_list *list; /* the list that the request is in */
 	struct frl_request *previous, *next;
 	struct run *runs;
-	uint32_t left;  /* runs that are not complete */
-	uint32_t moves; /* number of advances, for api/hang.c */
+	uint32_t number; /* of the request: 1, 2, ... */
+	uint32_t left;   /* runs that are not complete */
+	uint32_t moves;  /* number of advances, for api/hang.c */
 	uint32_t seen_moves;
 	uint64_t since_ns; /* time of the last advance; 0: not checked yet */
 	/* deadline for its deregistrations, after which it completes without; 0: not set yet */
@@ -207,6 +208,7 @@ struct frl_comm {
 		uint32_t started;    /* including empty ones */
 	} self_sends, self_receives; /* from this rank to itself, oldest first */
 
+	uint32_t requests;             /* started so far */
 	struct request_list active;    /* in the order of their start */
 	struct request_list finishing; /* complete except for their deregistrations */
 	struct request_list done;      /* waiting for the caller's test */

@@ -40,7 +40,7 @@ while read -r place file; do
 	fi
 done < <(awk '
 	FNR == 1 { in_commands = 0 }
-	/^ *```/ { in_commands = /^ *```(sh|console)$/; next }
+	/^ *```/ { in_commands = /^ *```(sh|console)$/; goes_on = 0; next }
 	in_commands && !goes_on && $1 ~ "/" { print FILENAME ":" FNR, $1 }
 	{ goes_on = /\\$/ }
 	' "${files[@]}")

@@ -130,7 +130,9 @@ struct frl_comm_config {
 	 * FRL_PROGRESS_INLINE (the default) or FRL_PROGRESS_AUTO: only calls make progress. No
 	 * lock is taken.
 	 * FRL_PROGRESS_THREAD: any thread may call. A thread of the library makes progress while a
-	 * request is pending and no caller waits for one; otherwise it sleeps.
+	 * request is pending and no caller waits for one: at once if the request is detached,
+	 * otherwise 100 us after its start, or after up to 3.5 ms if a caller has just waited for
+	 * another request. Otherwise it sleeps.
 	 * Ranks may differ. Communicators that are split from this one inherit the value.
 	 */
 	enum frl_progress progress;
