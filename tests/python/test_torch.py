@@ -2,7 +2,9 @@
 """The backend of torch.distributed: what ddp.py, torch2.py and torch_ops.py do not try."""
 
 import gc
+import importlib.metadata
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -353,6 +355,18 @@ class Torch(unittest.TestCase):
             return [both.result(rank) for rank in range(expected)]
         finally:
             both.end()
+
+    def test_entry_point(self) -> None:
+        """By which PyTorch 2.15 finds the backend without an import."""
+        if sys.version_info < (3, 11):
+            self.skipTest("tomllib came with Python 3.11")
+        import tomllib
+
+        text = (pathlib.Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+        groups = tomllib.loads(text)["project"]["entry-points"]
+        value = groups["torch.distributed.backends"]["ferrule"]
+        register = importlib.metadata.EntryPoint("ferrule", value, "").load()
+        self.assertIs(register, ferrule.torch.register)
 
     def test_direct(self) -> None:
         self._run(direct)
