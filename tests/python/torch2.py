@@ -7,7 +7,7 @@ They need torch 2.6 or newer. Results are compared with those of one process.
 import sys
 
 import torch_jobs
-from torch_jobs import VERSION, digest, expect, folder, row
+from torch_jobs import VERSION, Skip, digest, expect, folder, row
 from torch_values import RANKS, made, rank, same, size
 
 import torch
@@ -251,6 +251,21 @@ def fsdp2_with_replicas():
     """Two replicas, each on two ranks."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     return sharded_run(mesh=mesh)
+
+
+# ---- what came with 2.15
+
+@row(RANKS)
+def gathered_in_one_tensor():
+    if not hasattr(dist, "gather_single"):
+        raise Skip(f"torch {torch.__version__} has no gather_single()")
+    for dtype in TYPES:
+        for root in range(size()):
+            mine = made(dtype, rank(), 1000)
+            got = torch.empty(1000 * size(), dtype=dtype) if rank() == root else None
+            dist.gather_single(mine, got, dst=root)
+            if got is not None:
+                same(got, torch.cat(everyones(dtype, 1000)), f"gather_single {dtype} to {root}")
 
 
 # ---- checkpoints

@@ -20,8 +20,9 @@ from .operations import Operations
 from .rendezvous import agree_on_job
 from .work import Batch, BatchedWork, Work, await_callbacks, end_callbacks, level
 
-# PyTorch 1.13 and 2.0 drop Work objects of Python that C++ code still uses.
-_KEEPS_WORK = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 1)
+# Earlier versions drop Work objects of Python that C++ code still uses: 1.13 those of all
+# operations, 2.6 those of functional collectives.
+_KEEPS_WORK = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
 # They are kept until somebody has waited for them, and the newest ones in any case.
 _KEPT_MIN = 1000
 # Communicators of a group: of the application, of its callbacks, and of callbacks that they add.
@@ -176,8 +177,9 @@ class ProcessGroup(Operations, c10d.ProcessGroup):
     def getSize(self) -> int:
         return self._size
 
-    # The backend of all devices is the group. PyTorch asks it for what it can.
+    # The group is its own backend, for all devices. PyTorch asks backends for these.
     supports_splitting = False
+    supports_time_estimate = _supports_time_estimate = False
 
     def supports_tensor_alloc(self, device: Any) -> bool:
         return False

@@ -210,6 +210,19 @@ class Operations:
         return self._submit(call)
 
     @_checked
+    def gather_single(self, output: Any, input: Any, opts: Any = None) -> Any:
+        """Gathers a tensor of each rank into one tensor of the root."""
+        call = Call("gather_single", [])
+        root = _root(opts)
+        send, recv = call.input(input), None
+        if self._rank == root:
+            call.sizes(input, output, self._size)
+            call.outputs.append(output)
+            recv = call.output(output)
+        add(call.operation, _lib.GATHER, send, recv, send.count, root=root)
+        return self._submit(call)
+
+    @_checked
     def scatter(self, output_tensors: Any, input_lists: Any, opts: Any = None) -> Any:
         """Sends each rank a tensor of the root's list."""
         call = Call("scatter", [])
@@ -324,7 +337,14 @@ class Operations:
         add(call.operation, _lib.BARRIER, None, None, 0)
         return self._submit(call)
 
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """Not supported: the error of any operation that is late names the ranks it waits for."""
+        raise NotImplementedError(
+            "monitored_barrier() is not supported: the error of barrier() names the late ranks"
+        )
+
     # Names from PyTorch 2.15 on.
+    gather_into_tensor = gather_single
     all_gather_single = _allgather_base
     reduce_scatter_single = _reduce_scatter_base
     all_to_all_single = alltoall_base
