@@ -289,10 +289,10 @@ static void take_rest(struct driver *driver, uint64_t rest_ns)
 	uint64_t end_ns = naps ? clock_now_ns() + rest_ns : WAIT_FOREVER;
 
 	pthread_mutex_lock(&driver->mutex);
+	driver->is_woken = false; /* it may have come late: what it was for is in `need` */
 	atomic_store(&driver->rest, naps ? NAPPING : SLEEPING);
 	while (is_in_time && rests_on(driver, naps))
 		is_in_time = condition_wait(&driver->changed, &driver->mutex, end_ns);
-	driver->is_woken = false;
 	atomic_store(&driver->rest, AWAKE);
 	pthread_mutex_unlock(&driver->mutex);
 }

@@ -32,7 +32,7 @@ enum need {
 
 struct naps {
 	uint64_t nap_ns;  /* the last nap of growing length; 0: none since the last sleep */
-	uint32_t pending; /* the oldest request when one was last pending; 0: none was */
+	uint32_t pending; /* the oldest request, when one was last found; 0: none since progress */
 	uint32_t leads;   /* at the last look */
 	bool is_idle;     /* nothing was pending, and no caller had begun to lead */
 	bool looks_again; /* soon, at a request that may have been new */
@@ -65,6 +65,7 @@ static inline bool naps_look(struct naps *naps, enum need need, uint32_t oldest,
 static inline void naps_restart(struct naps *naps, bool has_done, uint32_t leads)
 {
 	naps->nap_ns = has_done ? NAP_MOST_NS : 0;
+	naps->pending = 0;
 	naps->leads = leads;
 	naps->looks_again = false;
 }

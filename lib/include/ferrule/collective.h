@@ -131,8 +131,8 @@ struct frl_comm_config {
 	 * lock is taken.
 	 * FRL_PROGRESS_THREAD: any thread may call. A thread of the library makes progress while a
 	 * request is pending and no caller waits for one: at once if the request is detached,
-	 * otherwise 100 us after its start, or after up to 3.5 ms if a caller has just waited for
-	 * another request. Otherwise it sleeps.
+	 * otherwise about 100 us after its start, or up to 3.5 ms after callers have waited for
+	 * others or tested them.
 	 * Ranks may differ. Communicators that are split from this one inherit the value.
 	 */
 	enum frl_progress progress;

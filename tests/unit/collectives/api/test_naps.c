@@ -122,4 +122,18 @@ START_LOOP_TEST(sleeps_after_progress, 4)
 }
 END_TEST
 
+/* A caller took over, and left it pending. */
+START_TEST(a_request_is_new_after_progress)
+{
+	struct naps naps = asleep();
+
+	rests(&naps, CALLER_MAY_COME, 7, 1);
+	ck_assert(naps_look(&naps, CALLER_MAY_COME, 7, 1));
+	naps_restart(&naps, true, 2);
+	ck_assert_uint_eq(rests(&naps, NO_NEED, 0, 2), NAP_SLEEP);
+	ck_assert_uint_eq(rests(&naps, CALLER_MAY_COME, 7, 2), us(100));
+	ck_assert(naps_look(&naps, CALLER_MAY_COME, 7, 2));
+}
+END_TEST
+
 TEST_FILE(naps)
