@@ -7,11 +7,13 @@
 #include "drivers/dpdk/sigpipe.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <rte_alarm.h>
 #include <rte_bus.h>
 #include <rte_dev.h>
 
@@ -416,20 +418,62 @@ int ethdev_open(struct dpdk_port *port, const struct dpdk_port_config *config)
 	return err;
 }
 
+struct closing {
+	uint16_t ethdev;
+	sem_t is_closed;
+};
+
+static void close_now(uint16_t ethdev)
+{
+	rte_eth_dev_stop(ethdev);
+	rte_eth_dev_close(ethdev);
+}
+
+static void close_and_tell(void *arg)
+{
+	struct closing *closing = arg;
+	struct held_sigpipe held;
+
+	sigpipe_hold(&held);
+	close_now(closing->ethdev);
+	sigpipe_release(&held);
+	sem_post(&closing->is_closed);
+}
+
+/* The thread that runs interrupt handlers also runs alarms. */
+static void close_in_interrupts(uint16_t ethdev)
+{
+	struct closing closing = { .ethdev = ethdev };
+
+	sem_init(&closing.is_closed, 0, 0);
+	if (rte_eal_alarm_set(1, close_and_tell, &closing) == 0) {
+		while (sem_wait(&closing.is_closed) != 0) /* a signal */
+			;
+	} else {
+		close_now(ethdev);
+	}
+	sem_destroy(&closing.is_closed);
+}
+
 void ethdev_close(struct dpdk_port *port)
 {
 	uint16_t ethdev = port->ethdev;
 	struct rte_eth_dev_info info;
 	struct rte_device *device = NULL;
 	struct held_sigpipe held;
+	bool in_interrupts = false;
 
-	if (rte_eth_dev_info_get(ethdev, &info) == 0)
+	if (rte_eth_dev_info_get(ethdev, &info) == 0) {
 		device = info.device;
+		in_interrupts = dpdk_quirks(info.driver_name)->closes_in_interrupts;
+	}
 	if (port->multicast_fd >= 0)
 		close(port->multicast_fd);
 	sigpipe_hold(&held);
-	rte_eth_dev_stop(ethdev);
-	rte_eth_dev_close(ethdev);
+	if (in_interrupts)
+		close_in_interrupts(ethdev);
+	else
+		close_now(ethdev);
 	mem_forget(port);
 	if (device)
 		rte_dev_remove(device);

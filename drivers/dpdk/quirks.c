@@ -10,7 +10,7 @@ static const struct dpdk_quirks drivers[] = {
 		.reads_with_cpu = true,
 		.needs_objects = true,
 		.needs_page_objects = true },
-	{ .name = "net_memif", .reads_with_cpu = true },
+	{ .name = "net_memif", .reads_with_cpu = true, .closes_in_interrupts = true },
 	{ .name = "net_null", .reads_with_cpu = true },
 	{ .name = "net_pcap", .reads_with_cpu = true },
 	{ .name = "net_tap", .reads_with_cpu = true },

@@ -22,6 +22,9 @@ struct dpdk_quirks {
 	 * not try the function with other drivers: net_iavf's damages a ring in which nothing was
 	 * sent. Devices of net_netvsc and net_cn10k cannot read foreign memory. */
 	bool returns_sent;
+	/* Its interrupt handler may still use what close() frees, if the peer closes as well (DPDK
+	 * 22.11). Close it in the thread that runs the handler. */
+	bool closes_in_interrupts;
 };
 
 /* Never returns NULL: the entry of an unlisted driver has an empty name and no properties. */

@@ -192,7 +192,8 @@ int rte_eth_dev_stop(uint16_t port)
 
 int rte_eth_dev_close(uint16_t port)
 {
-	return 0;
+	nic.closer = pthread_self();
+	return result("rte_eth_dev_close");
 }
 
 int rte_eth_allmulticast_enable(uint16_t port)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A NIC driven by DPDK, as ethdev.c sees it: DPDK's functions for ports are defined here. The rest
- * of DPDK (pools, mbufs) is real. One NIC at a time, one thread.
+ * of DPDK (pools, mbufs) is real. One NIC at a time, one thread; DPDK's own one may close it.
  */
 #ifndef FERRULE_TESTS_FAKES_NIC_DOUBLE_H
 #define FERRULE_TESTS_FAKES_NIC_DOUBLE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -54,6 +55,7 @@ struct nic_double {
 	uint64_t rx_offloads, tx_offloads;
 	unsigned starts, vlans[4], n_vlans, mapped;
 	unsigned cleanups; /* calls of tx_done_cleanup */
+	pthread_t closer;  /* the thread that closed it last */
 	struct nic_sent sent[NIC_RING];
 	unsigned n_sent;
 	struct nic_sent *tail;

@@ -2,10 +2,12 @@
 /* Opening ports over NICs that DPDK drives: names, MTUs, packet buffers and signals. */
 #include <check.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
 #include <ferrule/error.h>
+#include <rte_alarm.h>
 
 #include "tests/unit/drivers/dpdk/nic_fixture.h"
 #include "tests/fixtures/program.h"
@@ -183,6 +185,36 @@ START_TEST(no_signal_while_opening)
 	nic.raises = nic.fails = NULL;
 	nic_must_open();
 	close_port();
+}
+END_TEST
+
+/* ---- closing */
+
+static void take_thread(void *thread)
+{
+	*(pthread_t *)thread = pthread_self();
+}
+
+/* net_memif frees what its interrupt handler may still use: the thread of handlers closes it. */
+START_LOOP_TEST(closes_beside_no_handler, 2)
+{
+	static pthread_t closes;
+	void (*before)(int) = signal(SIGPIPE, count_signal);
+
+	closes = pthread_self();
+	n_signals = 0;
+	nic_must_open();
+	if (_i) {
+		nic.driver = "net_memif";
+		ck_assert_int_eq(rte_eal_alarm_set(1, take_thread, &closes), 0);
+	}
+	nic.raises = "rte_eth_dev_close";
+	close_port();
+	nic.raises = NULL;
+	ck_assert(pthread_equal(nic.closer, closes));
+	ck_assert(!pthread_equal(closes, pthread_self()) == (_i == 1));
+	ck_assert_uint_eq(n_signals, 0);
+	signal(SIGPIPE, before);
 }
 END_TEST
 
