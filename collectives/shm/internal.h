@@ -43,7 +43,7 @@ struct shm_operation {
 	bool overwrites;          /* results overwrite inputs for others until these are staged */
 	uint32_t rounds;
 	uint32_t staged, made;
-	uint64_t first_block; /* first ring block that it has reserved */
+	uint64_t ring_at; /* its space in each ring: bytes since the communicator was created */
 };
 
 /* Cached location of a buffer. */
@@ -67,7 +67,7 @@ struct shm {
 	/* Numbers of operations: the next to publish, the first for which this rank still reads
 	 * others' memory, and the first that is not complete. */
 	uint64_t published, reading, complete;
-	uint64_t next_block; /* first ring block of the next operation */
+	uint64_t ring_next; /* ring bytes that all operations have reserved */
 	struct store_times store_times[SHM_RANKS_MAX + 1];
 	struct run *waiting, **waiting_end; /* not published yet */
 	struct run *idle;
@@ -172,7 +172,7 @@ static inline const uint8_t *shm_ring_of(const struct shm *shm,
 	const struct shm_operation *operation, uint32_t rank, uint32_t ring, uint32_t round)
 {
 	return shm->peers[rank].page->rings +
-		shm_ring_at(shm->ranks, ring, operation->first_block + round);
+		shm_ring_at(shm->ranks, ring, operation->ring_at, round);
 }
 
 static inline struct shm_progress *shm_progress_of(
@@ -228,8 +228,10 @@ static inline bool shm_have_reached(const struct shm *shm, const struct shm_oper
 
 /* rings.c */
 
-/* Returns the number of blocks that an operation reserves in each ring. */
-uint64_t shm_blocks_of(const struct run *run, uint32_t elem_size);
+/* Reserves space in each ring for the next operation, and returns its position (`ring_at`). Each
+ * operation gets other lines than the one before, so that they have left the second-level caches
+ * before they are written again. */
+uint64_t shm_ring_reserve(struct shm *shm, const struct run *run, uint32_t elem_size);
 /* Returns whether a round's block may be written in all rings of this rank: all readers have
  * finished with its previous content. For content of this operation, that is when `counter` of all
  * readers (an offset in struct shm_progress) has passed its round. */

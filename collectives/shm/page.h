@@ -126,13 +126,13 @@ static inline size_t shm_page_size(uint32_t ranks)
 	return sizeof(struct shm_page) + (size_t)(ranks + 1) * shm_ring_blocks(ranks) * SHM_BLOCK;
 }
 
-/* Returns the offset of a block of ring number `ring`. `block` counts all blocks since the
- * communicator was created. */
-static inline size_t shm_ring_at(uint32_t ranks, uint32_t ring, uint64_t block)
+/* Returns the offset of a round's block in the rings, for ring number `ring`. `at` is the position
+ * of round 0: it counts all bytes reserved since the communicator was created. */
+static inline size_t shm_ring_at(uint32_t ranks, uint32_t ring, uint64_t at, uint32_t round)
 {
-	uint32_t blocks = shm_ring_blocks(ranks);
+	uint64_t bytes = (uint64_t)shm_ring_blocks(ranks) * SHM_BLOCK;
 
-	return ((size_t)ring * blocks + block % blocks) * SHM_BLOCK;
+	return ring * bytes + (at + (uint64_t)round * SHM_BLOCK) % bytes;
 }
 
 /* ---- mappings of a peer */

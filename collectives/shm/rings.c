@@ -1,13 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Numbering of ring blocks. Each operation reserves consecutive block numbers, the same ones in all
- * rings and on all ranks. It reserves enough for run->count elements, even if it writes no ring.
+ * Space in rings. Each operation reserves consecutive bytes, the same ones in all rings and on all
+ * ranks. It reserves enough for run->count elements, even if it writes no ring.
  */
 #include "collectives/shm/internal.h"
 
-uint64_t shm_blocks_of(const struct run *run, uint32_t elem_size)
+enum { LEAST = 4 << 10 }; /* bytes that an operation reserves at least */
+
+/* Returns the space of an operation: blocks, or a power of two, by which it is also aligned. A
+ * short operation may need more than its count. */
+static uint64_t space_of(const struct run *run, uint32_t elem_size)
 {
-	return run->is_long ? (run->count * elem_size + SHM_BLOCK - 1) / SHM_BLOCK + 1 : 1;
+	uint64_t bytes = run->count * elem_size, space = LEAST;
+
+	if (!run->is_long)
+		return SHM_BLOCK;
+	if (bytes > SHM_BLOCK)
+		return (bytes + SHM_BLOCK - 1) / SHM_BLOCK * SHM_BLOCK;
+	while (space < bytes)
+		space *= 2;
+	return space;
+}
+
+uint64_t shm_ring_reserve(struct shm *shm, const struct run *run, uint32_t elem_size)
+{
+	uint64_t space = space_of(run, elem_size);
+	uint64_t align = space < SHM_BLOCK ? space : SHM_BLOCK;
+	uint64_t at = (shm->ring_next + align - 1) / align * align;
+
+	shm->ring_next = at + space;
+	return at;
 }
 
 /* Returns the first operation that another rank may still read, `number` at most. */
@@ -31,13 +53,14 @@ bool shm_ring_has_room(
 	struct shm *shm, const struct shm_operation *operation, uint32_t round, size_t counter)
 {
 	uint64_t first = first_unread(shm, operation->number);
-	uint64_t oldest = shm->operations[first % SHM_SLOTS].first_block;
+	uint64_t oldest = shm->operations[first % SHM_SLOTS].ring_at;
 	uint32_t blocks = shm_ring_blocks(shm->ranks);
+	uint64_t end = operation->ring_at + (uint64_t)(round + 1) * SHM_BLOCK;
 
 	/* A rank that says so is faulty: a slot is reused later. */
 	if (operation->number - first >= SHM_SLOTS)
 		return false;
-	if (operation->first_block + round < oldest + blocks)
+	if (end <= oldest + (uint64_t)blocks * SHM_BLOCK)
 		return true;
 	return first == operation->number &&
 		shm_have_reached(shm, operation, counter, round - blocks + 1);
@@ -46,8 +69,7 @@ bool shm_ring_has_room(
 void shm_ring_write(struct shm *shm, const struct shm_operation *operation, uint32_t ring,
 	uint32_t round, const uint8_t *from, size_t bytes)
 {
-	uint64_t block = operation->first_block + round;
+	size_t at = shm_ring_at(shm->ranks, ring, operation->ring_at, round);
 
-	store_times_copy(&shm->store_times[ring],
-		shm->page->rings + shm_ring_at(shm->ranks, ring, block), from, bytes);
+	store_times_copy(&shm->store_times[ring], shm->page->rings + at, from, bytes);
 }

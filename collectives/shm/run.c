@@ -90,18 +90,19 @@ static void publish(struct shm *shm, struct run *run)
 	uint64_t number = shm->published++;
 	struct shm_operation *operation = &shm->operations[number % SHM_SLOTS];
 	struct shm_slot *slot = &shm->page->slots[number % SHM_SLOTS];
+	uint32_t elem_size =
+		shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype);
 
 	shm_stop_holding(operation);
 	share_hold();
 	*operation = (struct shm_operation){
 		.run = run,
 		.number = number,
-		.elem_size = shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype),
+		.elem_size = elem_size,
 		.is_long = run->is_long,
 		.is_holding = true,
-		.first_block = shm->next_block,
+		.ring_at = shm_ring_reserve(shm, run, elem_size),
 	};
-	shm->next_block += shm_blocks_of(run, operation->elem_size);
 	shm_publish_freed(shm->page);
 	slot->signature = run->signature;
 	slot->history = shm->history;

@@ -195,13 +195,13 @@ static void start_sum(struct rank *rank, int32_t *data, struct frl_request **ret
 	expect(rank, frl_start(rank->comm, &c, ret) == 0);
 }
 
-/* Leaves out blocks of the rings, so that the next operation has those of the last one. */
-static void skip_blocks(struct rank *rank)
+/* Leaves out space of the rings, so that the next operation has that of the last one. */
+static void skip_space(struct rank *rank)
 {
 	struct shm *shm = rank->comm->shm;
-	uint64_t last = shm->operations[(shm->published - 1) % SHM_SLOTS].first_block;
+	uint64_t last = shm->operations[(shm->published - 1) % SHM_SLOTS].ring_at;
 
-	shm->next_block = last + shm_ring_blocks(shm->ranks);
+	shm->ring_next = last + (uint64_t)shm_ring_blocks(shm->ranks) * SHM_BLOCK;
 }
 
 static void run_unread(struct rank *rank)
@@ -217,13 +217,13 @@ static void run_unread(struct rank *rank)
 	if (rank->number == 0) {
 		start_sum(rank, first, &requests[0]);
 		expect(rank, frl_request_test(requests[0], &is_done) == 0 && !is_done);
-		skip_blocks(rank);
+		skip_space(rank);
 	}
 	job_meet(rank->job);
 	if (rank->number == 1) {
 		start_sum(rank, first, &requests[0]);
 		expect(rank, frl_request_test(requests[0], &is_done) == 0 && !is_done);
-		skip_blocks(rank);
+		skip_space(rank);
 		start_sum(rank, second, &requests[1]);
 		expect(rank, frl_request_test(requests[0], &is_done) == 0 && !is_done);
 	}
