@@ -90,8 +90,7 @@ static void publish(struct shm *shm, struct run *run)
 	uint64_t number = shm->published++;
 	struct shm_operation *operation = &shm->operations[number % SHM_SLOTS];
 	struct shm_slot *slot = &shm->page->slots[number % SHM_SLOTS];
-	uint32_t elem_size =
-		shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype);
+	uint32_t elem_size = shape_is_empty(run->coll) ? 1 : (uint32_t)frl_dtype_size(run->dtype);
 
 	shm_stop_holding(operation);
 	share_hold();

@@ -15,7 +15,8 @@
 #include "tests/unit/collectives/comm_fixture.h"
 
 enum {
-	FEW = 100 << 10,                              /* bytes: two blocks */
+	FEW = 100 << 10,   /* bytes: two blocks */
+	AHEAD = 160 << 10, /* three blocks: more than a ring for SHM_SLOTS operations */
 	MANY = (2 * SHM_RING_OF_TWO + 5) * SHM_BLOCK, /* more than a ring */
 	AT_ONCE = 2 * SHM_SLOTS,
 };
@@ -101,7 +102,7 @@ END_TEST
 static void run_ahead(struct rank *rank)
 {
 	struct frl_request *requests[SHM_SLOTS];
-	size_t count = FEW / sizeof(int32_t);
+	size_t count = AHEAD / sizeof(int32_t);
 	int32_t *send[SHM_SLOTS], *recv[SHM_SLOTS];
 	bool is_done[SHM_SLOTS] = { false };
 
@@ -110,8 +111,8 @@ static void run_ahead(struct rank *rank)
 			.coll = FRL_ALLREDUCE, .count = count, .dtype = FRL_INT32
 		};
 
-		send[i] = rank->number ? job_shared_memory(FEW) : job_private_memory(FEW);
-		recv[i] = job_private_memory(FEW);
+		send[i] = rank->number ? job_shared_memory(AHEAD) : job_private_memory(AHEAD);
+		recv[i] = job_private_memory(AHEAD);
 		for (size_t k = 0; k < count; k++)
 			send[i][k] = i + job_input(rank->number, k);
 		c.send = send[i];
@@ -138,7 +139,7 @@ static void run_ahead(struct rank *rank)
 		for (size_t k = 0; k < count && !rank->failure[0]; k++)
 			expect(rank, recv[i][k] == 2 * i + job_sum(2, k));
 		if (rank->number)
-			frl_mem_free(send[i], FEW);
+			frl_mem_free(send[i], AHEAD);
 		else
 			free(send[i]);
 		free(recv[i]);
@@ -180,16 +181,44 @@ START_TEST(whole_beyond_limit)
 }
 END_TEST
 
+/* Operations take turns in the whole ring, so that lines leave the second-level caches before they
+ * are written again. A block does not cross the end of the ring. */
+START_TEST(all_of_a_ring_is_used)
+{
+	static const size_t lengths[] = { 4 << 10, 8 << 10, 24 << 10, SHM_BLOCK, 2 * SHM_BLOCK };
+	const uint64_t ring = (uint64_t)SHM_RING_OF_TWO * SHM_BLOCK;
+
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+		struct run run = { .is_long = true, .count = lengths[i] / sizeof(float) };
+		struct shm shm = { .ranks = 2, .ring_next = 100 };
+		uint64_t end = 0, space = 4 << 10;
+
+		while (space < lengths[i])
+			space *= 2;
+		for (uint64_t turn = 0; turn < 2 * ring / space; turn++) {
+			uint64_t at = shm_ring_reserve(&shm, &run, sizeof(float));
+			size_t block = lengths[i] < SHM_BLOCK ? lengths[i] : SHM_BLOCK;
+
+			/* Only the first operation skips bytes, for its alignment. */
+			ck_assert_uint_eq(
+				at, turn == 0 ? space < SHM_BLOCK ? space : SHM_BLOCK : end);
+			ck_assert_uint_le(shm_ring_at(2, 0, at, 0) + block, ring);
+			end = at + space;
+		}
+	}
+}
+END_TEST
+
 /* Rank 0 must not overwrite ring blocks of the first operation that rank 1 has not read, even if
  * rank 0 has completed it and the second operation has the same blocks. */
-enum { BYTES = SHM_BLOCK };
+static const size_t unread_bytes[] = { 8 << 10, SHM_BLOCK };
 
 static void start_sum(struct rank *rank, int32_t *data, struct frl_request **ret)
 {
 	struct frl_collective c = { .coll = FRL_ALLREDUCE,
 		.send = data,
 		.recv = data,
-		.count = BYTES / sizeof(*data),
+		.count = *(const size_t *)rank->job->arg / sizeof(*data),
 		.dtype = FRL_INT32 };
 
 	expect(rank, frl_start(rank->comm, &c, ret) == 0);
@@ -206,11 +235,12 @@ static void skip_space(struct rank *rank)
 
 static void run_unread(struct rank *rank)
 {
-	int32_t *first = job_private_memory(BYTES), *second = job_private_memory(BYTES);
+	size_t bytes = *(const size_t *)rank->job->arg;
+	int32_t *first = job_private_memory(bytes), *second = job_private_memory(bytes);
 	struct frl_request *requests[2];
 	bool is_done;
 
-	for (size_t i = 0; i < BYTES / sizeof(*first); i++) {
+	for (size_t i = 0; i < bytes / sizeof(*first); i++) {
 		first[i] = 1000 + rank->number;
 		second[i] = 2000 + rank->number;
 	}
@@ -239,15 +269,16 @@ static void run_unread(struct rank *rank)
 	if (rank->number == 1)
 		expect(rank, frl_request_wait(requests[0]) == 0);
 	expect(rank, frl_request_wait(requests[1]) == 0);
-	for (size_t i = 0; i < BYTES / sizeof(*first) && !rank->failure[0]; i++)
+	for (size_t i = 0; i < bytes / sizeof(*first) && !rank->failure[0]; i++)
 		expect(rank, first[i] == 2001 && second[i] == 4001);
 	free(first);
 	free(second);
 }
 
-START_TEST(unread_is_kept)
+START_LOOP_TEST(unread_is_kept, 2)
 {
-	struct job job = { .ranks = 2, .main = run_unread };
+	size_t bytes = unread_bytes[_i];
+	struct job job = { .ranks = 2, .main = run_unread, .arg = &bytes };
 
 	job_run(&job);
 }
