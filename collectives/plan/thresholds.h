@@ -29,7 +29,7 @@
 #define THRESHOLDS_OF_SHM(X)                                       \
 	X(SHM_RANKS_MAX, 16, "ranks", "")                          \
 	X(SHM_INLINE, (32 << 10) - 48, "short", " bytes")          \
-	X(SHM_SHORT_OF_TWO, 4 << 10, "short-of-2", " bytes")       \
+	X(SHM_SHORT_OF_TWO, 2 << 10, "short-of-2", " bytes")       \
 	X(SHM_IN_PLACE_FROM, 1 << 10, "in-place", " bytes")        \
 	X(SHM_BLOCK, 64 << 10, "block", " bytes")                  \
 	X(SHM_WHOLE_RANKS, 4, "whole-ranks", "")                   \

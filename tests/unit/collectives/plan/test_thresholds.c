@@ -17,7 +17,7 @@ static const struct {
 		"direct-whole 50% of segment, both-ways 8 segments, pieces 32 segments, alike "
 		"5%\n" },
 	{ thresholds_of_shm,
-		"thresholds: ranks 16, short 32720 bytes, short-of-2 4096 bytes, "
+		"thresholds: ranks 16, short 32720 bytes, short-of-2 2048 bytes, "
 		"in-place 1024 bytes, block 65536 bytes, "
 		"whole-ranks 4, whole 65536 bytes, whole-of-2 8388608 bytes, "
 		"non-temporal 4194304 bytes\n" },

@@ -20,7 +20,7 @@ enum {
 	LONGEST = 64 << 10, /* bytes; more than two ranks do no more than that so */
 	BLOCKS = 4 << 20,   /* more blocks than are done in one call */
 	BEYOND = 12 << 20,  /* of two: only with non-temporal stores */
-	SHORT = 4000,       /* bytes: not copied into the slot */
+	SHORT = 2000,       /* bytes: not copied into the slot */
 	SETTLED = 3,        /* uses of a buffer by when it is known where it lies */
 	IN_TURN = 3 * SHM_SEEN,
 };
