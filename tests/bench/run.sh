@@ -37,6 +37,7 @@ if [ "$(option buildtype)" != release ] || [ "$(option b_sanitize)" != none ]; t
 fi
 ninja -C "$build" --quiet tools/ferrule-bench tools/ferrule-pingpong daemon/ferruled \
 	tools/ferrule-run dropin/rdma/libibverbs.so.1 tests/bench/bench_copy \
-	tests/bench/bench_local tests/bench/bench_memif tests/bench/bench_perftest \
-	tests/bench/bench_protocol tests/bench/bench_rtr tests/bench/bench_wake tests/daemon-client
+	tests/bench/bench_line tests/bench/bench_local tests/bench/bench_memif \
+	tests/bench/bench_perftest tests/bench/bench_protocol tests/bench/bench_rtr \
+	tests/bench/bench_wake tests/daemon-client
 exec python3 tests/bench/speed/main.py --build "$build" "$@"

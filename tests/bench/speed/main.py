@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 
+from distance import by_program
 from profile import profile
 from rows import ROWS
 from table import FAILURES, Unavailable, alternate, processor
@@ -125,10 +126,11 @@ def main():
     load, began = os.getloadavg()[0], time.monotonic()
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(options, work)
+        alternate.distance = by_program(f"{options.build}/tests/bench/bench_line")
         groups, left_out = measure(bench, options.names)
     head = (f"{time.strftime('%Y-%m-%d')}, {len(bench.available)} processors ({processor()}), load "
             f"at the start {load:.2f}, medians of {bench.rounds} rounds, "
-            f"{time.monotonic() - began:.0f} s.")
+            f"{time.monotonic() - began:.0f} s.{alternate.distance.text()}")
     text = text_of(head, groups, left_out)
     print(text, end="")
     if options.markdown:

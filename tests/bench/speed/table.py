@@ -17,14 +17,19 @@ class Unavailable(Exception):
 def alternate(rounds, runners, note):
     """
     Runs each {name: function} once a round. Returns {name: [results]}, without programs that are
-    missing or failed; `alternate.without` lists these. Ferrule must not fail.
+    missing or failed; `alternate.without` lists these. Ferrule must not fail. Runs of a round have
+    the same distance between processors, if `alternate.distance` is set (distance.py).
     """
     got = {name: [] for name in runners}
+    distance = alternate.distance
     for number in range(1, rounds + 1):
+        if distance:
+            distance.begin_round()
         for name in list(got):
             print(f"{note}, round {number} of {rounds}: {name}", file=sys.stderr)
             try:
-                got[name].append(runners[name]())
+                run = runners[name]
+                got[name].append(distance.run(run) if distance else run())
             except (*FAILURES, Unavailable) as why:
                 if name.startswith("ferrule"):
                     raise
@@ -36,6 +41,7 @@ def alternate(rounds, runners, note):
 
 
 alternate.without = []
+alternate.distance = None
 
 
 def median(values):
