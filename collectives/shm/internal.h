@@ -43,7 +43,7 @@ struct shm_operation {
 	bool overwrites;          /* results overwrite inputs for others until these are staged */
 	uint32_t rounds;
 	uint32_t staged, made;
-	uint64_t ring_at; /* its space in each ring: bytes since the communicator was created */
+	uint64_t ring_at; /* position of its space in each ring: counts all bytes before */
 };
 
 /* Cached location of a buffer. */
@@ -67,7 +67,7 @@ struct shm {
 	/* Numbers of operations: the next to publish, the first for which this rank still reads
 	 * others' memory, and the first that is not complete. */
 	uint64_t published, reading, complete;
-	uint64_t ring_next; /* ring bytes that all operations have reserved */
+	uint64_t ring_next; /* position after the space of the last operation */
 	struct store_times store_times[SHM_RANKS_MAX + 1];
 	struct run *waiting, **waiting_end; /* not published yet */
 	struct run *idle;
@@ -228,9 +228,8 @@ static inline bool shm_have_reached(const struct shm *shm, const struct shm_oper
 
 /* rings.c */
 
-/* Reserves space in each ring for the next operation, and returns its position (`ring_at`). Each
- * operation gets other lines than the one before, so that they have left the second-level caches
- * before they are written again. */
+/* Reserves space in each ring for the next operation, and returns its position (`ring_at`).
+ * Positions go through the whole ring, so that a line is written again only after all others. */
 uint64_t shm_ring_reserve(struct shm *shm, const struct run *run, uint32_t elem_size);
 /* Returns whether a round's block may be written in all rings of this rank: all readers have
  * finished with its previous content. For content of this operation, that is when `counter` of all

@@ -127,7 +127,7 @@ static inline size_t shm_page_size(uint32_t ranks)
 }
 
 /* Returns the offset of a round's block in the rings, for ring number `ring`. `at` is the position
- * of round 0: it counts all bytes reserved since the communicator was created. */
+ * of round 0: it counts all bytes since the communicator was created, and never wraps. */
 static inline size_t shm_ring_at(uint32_t ranks, uint32_t ring, uint64_t at, uint32_t round)
 {
 	uint64_t bytes = (uint64_t)shm_ring_blocks(ranks) * SHM_BLOCK;

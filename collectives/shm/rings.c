@@ -7,8 +7,8 @@
 
 enum { LEAST = 4 << 10 }; /* bytes that an operation reserves at least */
 
-/* Returns the space of an operation: blocks, or a power of two, by which it is also aligned. A
- * short operation may need more than its count. */
+/* Returns the bytes to reserve: a power of two up to a block, and whole blocks beyond. A short
+ * operation reserves a block, and writes it only if a rank requests a copy. */
 static uint64_t space_of(const struct run *run, uint32_t elem_size)
 {
 	uint64_t bytes = run->count * elem_size, space = LEAST;
@@ -57,7 +57,8 @@ bool shm_ring_has_room(
 	uint32_t blocks = shm_ring_blocks(shm->ranks);
 	uint64_t end = operation->ring_at + (uint64_t)(round + 1) * SHM_BLOCK;
 
-	/* A rank that says so is faulty: a slot is reused later. */
+	/* Counts a whole block, even if the operation has reserved less. A rank that is SHM_SLOTS
+	 * behind is faulty. */
 	if (operation->number - first >= SHM_SLOTS)
 		return false;
 	if (end <= oldest + (uint64_t)blocks * SHM_BLOCK)

@@ -2,8 +2,8 @@
 /*
  * Measures how long a cache line takes from one processor to another: two threads, on the first two
  * processors that this process may use, write it in turns. Prints nanoseconds, one way, the median
- * of many batches. tests/bench/run.sh compares only runs between which that did not change: the
- * hypervisor of a virtual machine may move its processors apart.
+ * of many batches. tests/bench/run.sh repeats runs during which that changed: the hypervisor of a
+ * virtual machine may move its processors to cores without a common cache.
  *
  *	bench_line
  */
@@ -20,9 +20,9 @@
 
 enum {
 	BATCHES = 101,
-	PASSES = 100, /* of a batch, each way */
-	WARM_UP = 5,  /* batches */
-	LIMIT_MS = 500,
+	PASSES = 100,   /* of a batch, each way */
+	WARM_UP = 5,    /* batches */
+	LIMIT_MS = 500, /* after which no batch begins, once one was measured */
 	NS_PER_MS = 1000000,
 	END = -1,
 };
@@ -36,7 +36,7 @@ static void fail(const char *what, int err)
 	exit(1);
 }
 
-/* Busy processors: the other thread may not run for long. */
+/* On busy processors this takes long: the other thread does not run all the time. */
 static void wait_for(int value)
 {
 	int now;

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """
-Runs that are compared begin and end with the same distance between the first two processors.
+Repeats a run if the first two processors are not as distant as in the first run of its round.
 
-The hypervisor of a virtual machine may move processors apart, and back. A cache line then takes
+The hypervisor of a virtual machine may move processors to cores without a common cache, and back. A cache line then takes
 several times as long from one to the other, and so do programs that exchange data.
 """
 import subprocess
 import sys
 
-FACTOR = 2 # between distances that are the same
-TRIES = 4  # of a run
+FACTOR = 2 # within it, distances count as the same
+TRIES = 4  # of a run, with the first one
+ONE_PROCESSOR = 77
 
 
 def same(a, b):
@@ -29,7 +30,7 @@ class Distance:
         self.wanted = None
 
     def run(self, runner):
-        """Returns runner()'s result; calls it again, some times, if the distance was another."""
+        """Returns runner()'s last result; repeats it while the distance differs, TRIES at most."""
         for attempt in range(TRIES):
             before = self.measure()
             result = runner()
@@ -56,15 +57,18 @@ class Distance:
         said = f" A cache line took {known[0]} to {known[-1]} ns between the processors"
         if not same(known[0], known[-1]):
             far = sum(not same(known[0], length) for length in known)
-            said += f", more than {FACTOR * known[0]} in {far} of {len(known)} runs"
-        return f"{said}; {self.repeated} runs were repeated because it had changed, and " \
+            said += f", more than {FACTOR * known[0]} ns in {far} of {len(known)} runs"
+        return f"{said}. Runs were repeated {self.repeated} times because that differed, and " \
             f"{self.unlike} were kept nevertheless."
 
 
 def by_program(path):
     """Returns a Distance that is measured by bench_line."""
     def measure():
-        done = subprocess.run([path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=60, check=False)
-        return int(done.stdout) if done.returncode == 0 else None
+        done = subprocess.run([path], stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode == ONE_PROCESSOR:
+            return None
+        if done.returncode:
+            sys.exit(f"{path} failed: what it printed says why")
+        return int(done.stdout)
     return Distance(measure)

@@ -16,7 +16,7 @@
 
 enum {
 	FEW = 100 << 10,   /* bytes: two blocks */
-	AHEAD = 160 << 10, /* three blocks: more than a ring for SHM_SLOTS operations */
+	AHEAD = 160 << 10, /* three blocks; SHM_SLOTS of them exceed a ring */
 	MANY = (2 * SHM_RING_OF_TWO + 5) * SHM_BLOCK, /* more than a ring */
 	AT_ONCE = 2 * SHM_SLOTS,
 };
@@ -181,9 +181,9 @@ START_TEST(whole_beyond_limit)
 }
 END_TEST
 
-/* Operations take turns in the whole ring, so that lines leave the second-level caches before they
- * are written again. A block does not cross the end of the ring. */
-START_TEST(all_of_a_ring_is_used)
+/* Equal operations leave no gap in a ring: a line is written again only after all others. A block
+ * does not cross the end of the ring. */
+START_TEST(space_is_consecutive)
 {
 	static const size_t lengths[] = { 4 << 10, 8 << 10, 24 << 10, SHM_BLOCK, 2 * SHM_BLOCK };
 	const uint64_t ring = (uint64_t)SHM_RING_OF_TWO * SHM_BLOCK;
