@@ -229,7 +229,7 @@ static inline bool shm_have_reached(const struct shm *shm, const struct shm_oper
 /* rings.c */
 
 /* Reserves space in each ring for the next operation, and returns its position (`ring_at`).
- * Positions go through the whole ring, so that a line is written again only after all others. */
+ * Positions go through the whole ring, so that blocks are written again as late as possible. */
 uint64_t shm_ring_reserve(struct shm *shm, const struct run *run, uint32_t elem_size);
 /* Returns whether a round's block may be written in all rings of this rank: all readers have
  * finished with its previous content. For content of this operation, that is when `counter` of all
