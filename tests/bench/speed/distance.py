@@ -18,7 +18,7 @@ def same(a, b):
 
 
 class Distance:
-    """`measure()` returns nanoseconds, or None if this machine has one processor."""
+    """`measure()` returns nanoseconds, or None if it cannot."""
 
     def __init__(self, measure):
         self.measure = measure
@@ -66,10 +66,7 @@ def by_program(path):
     """Returns a Distance that is measured by bench_line."""
     def measure():
         done = subprocess.run([path], stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode == ONE_PROCESSOR:
-            return None
-        if done.returncode:
+        if done.returncode not in (0, ONE_PROCESSOR):
             print(f"{path} failed: distances are not compared", file=sys.stderr)
-            return None
-        return int(done.stdout)
+        return None if done.returncode else int(done.stdout)
     return Distance(measure)

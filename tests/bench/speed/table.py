@@ -17,8 +17,8 @@ class Unavailable(Exception):
 def alternate(rounds, runners, note):
     """
     Runs each {name: function} once a round. Returns {name: [results]}, without programs that are
-    missing or failed; `alternate.without` lists these. Ferrule must not fail. Runs of a round have
-    the same distance between processors, if `alternate.distance` is set (distance.py).
+    missing or failed; `alternate.without` lists these. Ferrule must not fail. Repeats
+    runs whose processors are not as distant as before, if `alternate.distance` is set.
     """
     got = {name: [] for name in runners}
     distance = alternate.distance

@@ -181,8 +181,8 @@ START_TEST(whole_beyond_limit)
 }
 END_TEST
 
-/* Equal operations leave no gap in a ring: a line is written again only after all others. A block
- * does not cross the end of the ring. */
+/* Equal operations reserve space without gaps between them. A block does not cross the end of the
+ * ring. */
 START_TEST(space_is_consecutive)
 {
 	static const size_t lengths[] = { 4 << 10, 8 << 10, 24 << 10, SHM_BLOCK, 2 * SHM_BLOCK };
