@@ -37,8 +37,9 @@ def commands():
 
 
 def lossy():
-    """Both ends of these keep their queue pairs until the other has its last completion. A server
-    of ibv_rc_pingpong does not: if its last ACK is lost, its client repeats a request in vain."""
+    """Programs that run with loss. Both ends keep their queue pairs until both have their last
+    completion. ibv_rc_pingpong is not among them: its server exits after its own completions, and
+    if its last ACK is lost, the client's last request never completes."""
     yield perftest("ib_send_lat", "-c RC", 200)
     yield perftest("ib_send_bw", "-c RC", 200)
     yield perftest("ib_write_bw", "-c RC", 200)
