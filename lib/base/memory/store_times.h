@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 enum {
-	STORE_TIMES_LEAST_BYTES = 4 << 10, /* shorter blocks are copied with normal stores */
+	STORE_TIMES_LEAST_BYTES = 2 << 10, /* shorter blocks: normal stores, not counted */
 	STORE_TIMES_UNIT_BYTES = 64 << 10, /* to which times are scaled */
 	/* An odd period: a job may repeat a pattern of two or four blocks. */
 	STORE_TIMES_PERIOD = 61,

@@ -101,4 +101,16 @@ START_LOOP_TEST(copies, 2 * ROWS(patterns))
 }
 END_TEST
 
+START_TEST(short_blocks_do_not_count)
+{
+	static uint8_t from[2 << 10], to[2 << 10];
+	struct store_times times = { 0 };
+
+	store_times_copy(&times, to, from, sizeof(from) - 1);
+	ck_assert_uint_eq(times.blocks, 0);
+	store_times_copy(&times, to, from, sizeof(from));
+	ck_assert_uint_eq(times.blocks, 1);
+}
+END_TEST
+
 TEST_FILE(store_times)
