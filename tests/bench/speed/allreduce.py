@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Allreduce of float32 among ranks on one machine, compared with MPI."""
 import jobs
-from table import (Group, Result, alternate, geometric_mean, human, median_by_key, number,
+from table import (BY_ROUND, Group, Result, alternate, compare, geometric_mean, human, number,
                    target_of, verdict_of)
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -34,19 +34,27 @@ def runners(b, ranks, sweep):
 
 
 def measure(b, ranks, sweep):
-    """{who: {size: microseconds}}: medians out of place, and in place of the first round."""
+    """Returns ({who: [{size: microseconds} of each round]} out of place, the same in place, of one
+    round only)."""
     note = f"allreduce, n = {ranks}"
     first = alternate(1, runners(b, ranks, sweep), f"{note}, in place too" if sweep.in_place else
                       note)
     again = runners(b, ranks, sweep.out_of_place())
     rest = alternate(b.rounds - 1, {who: again[who] for who in first}, note)
-    return ({who: median_by_key([run[0] for run in runs + rest[who]])
+    return ({who: [run[0] for run in runs + rest[who]]
              for who, runs in first.items() if who in rest},
-            {who: runs[0][1] for who, runs in first.items() if who in rest})
+            {who: [runs[0][1]] for who, runs in first.items() if who in rest})
 
 
-def of_size(times, names, size):
-    return {who: times[who][size] for who in names if size in times[who]}
+def sizes_of(runs):
+    return sorted(set.intersection(*(set(run) for run in runs)))
+
+
+def compare_size(what, times, size, others, target=None):
+    """Returns the Result of one size, compared with the others that have it in all rounds."""
+    have = {who: [run[size] for run in times[who]] for who in ("ferrule", *others)
+            if all(size in run for run in times[who])}
+    return compare(what, have.pop("ferrule"), have, "us", less_is_better=True, target=target)
 
 
 def group(b, ranks):
@@ -56,25 +64,23 @@ def group(b, ranks):
     tcp = "openmpi, tcp" if "openmpi, tcp" in out else None
     memory = [who for who in out if who not in ("ferrule", tcp)]
     results, cells = [], [header(memory, tcp, sweep.in_place)]
-    for size, ours in out["ferrule"].items():
+    for size in sizes_of(out["ferrule"]):
         name = f"n = {ranks}, {human(size)}"
-        main = Result(name, ours, of_size(out, memory, size), "us", less_is_better=True,
-                      target=target(ranks, size))
+        main = compare_size(name, out, size, memory, target(ranks, size))
         results.append(main)
-        row = [human(size), number(ours), *(number(main.others.get(who)) for who in memory),
+        row = [human(size), number(main.ours), *(number(main.others.get(who)) for who in memory),
                number(main.ratio), target_of(main), verdict_of(main)]
         if tcp:
-            over = Result(f"{name}, over TCP", ours, of_size(out, [tcp], size), "us",
-                          less_is_better=True, target=TCP_TARGET)
+            over = compare_size(f"{name}, over TCP", out, size, [tcp], TCP_TARGET)
             results.append(over)
-            row += [number(out[tcp].get(size)), number(over.ratio), verdict_of(over)]
+            row += [number(over.others.get(tcp)), number(over.ratio), verdict_of(over)]
         if sweep.in_place:
-            there = Result(f"{name}, in place", inside["ferrule"][size],
-                           of_size(inside, memory, size), "us", less_is_better=True)
+            there = compare_size(f"{name}, in place", inside, size, memory)
             results.append(there)
             row += [number(there.ours), number(there.ratio)]
         cells.append(row)
     made = Group(f"Allreduce of {ranks} ranks, microseconds", results, cells, [
+        BY_ROUND,
         "All programs sum the same buffers again and again, so caches keep what fits. "
         "Ferrule does every other operation from the end, and finds the part touched last."])
     if ranks == 2:
@@ -90,24 +96,22 @@ def malloc_memory(b, ranks):
     peers = runners(b, ranks, sweep)
     peers.pop("openmpi, tcp", None)
     runs = alternate(b.rounds, peers, f"allreduce, n = {ranks}, malloc()")
-    out, inside = ({who: median_by_key([run[place] for run in got]) for who, got in runs.items()}
+    out, inside = ({who: [run[place] for run in got] for who, got in runs.items()}
                    for place in (0, 1))
     others = [who for who in out if who != "ferrule"]
     results, cells = [], [["n bytes", "in place", *others, "times better", "target", "",
                            "out of place", *others, "times better"]]
-    for size, ours in inside["ferrule"].items():
-        there = Result(f"n = {ranks}, {human(size)}, malloc(), in place", ours,
-                       of_size(inside, others, size), "us", less_is_better=True, target=2)
-        away = Result(f"n = {ranks}, {human(size)}, malloc(), out of place",
-                      out["ferrule"][size], of_size(out, others, size), "us",
-                      less_is_better=True)
+    for size in sizes_of(inside["ferrule"]):
+        name = f"n = {ranks}, {human(size)}, malloc()"
+        there = compare_size(f"{name}, in place", inside, size, others, 2)
+        away = compare_size(f"{name}, out of place", out, size, others)
         results += [there, away]
-        cells.append([human(size), number(ours),
+        cells.append([human(size), number(there.ours),
                       *(number(there.others.get(who)) for who in others), number(there.ratio),
                       target_of(there), verdict_of(there), number(away.ours),
                       *(number(away.others.get(who)) for who in others), number(away.ratio)])
     made = Group(f"Allreduce of {ranks} ranks with buffers of malloc(), microseconds", results,
-                 cells)
+                 cells, [BY_ROUND])
     if ranks == 2:
         add_mean(made, MALLOC_MEAN_TARGET)
     return made
@@ -117,10 +121,11 @@ def in_place(b):
     """Ferrule's memory: the same sum in place and out of place."""
     sweep = jobs.Sweep(KIB, 64 * MIB) if not b.quick else jobs.Sweep(KIB, MIB, 8)
     runs = alternate(b.rounds, {"ferrule": runners(b, 2, sweep)["ferrule"]}, "in place")["ferrule"]
-    out, inside = (median_by_key([run[place] for run in runs]) for place in (0, 1))
-    return Group("Allreduce of 2 ranks in place, microseconds", [
-        Result(f"{human(size)}", inside[size], {"out of place": out[size]}, "us",
-               less_is_better=True, target=1 / 1.1) for size in inside])
+    out, inside = ([run[place] for run in runs] for place in (0, 1))
+    results = [compare(human(size), [run[size] for run in inside],
+                       {"out of place": [run[size] for run in out]}, "us", less_is_better=True,
+                       target=1 / 1.1) for size in sizes_of(inside)]
+    return Group("Allreduce of 2 ranks in place, microseconds", results, notes=[BY_ROUND])
 
 
 def header(memory, tcp, in_place):

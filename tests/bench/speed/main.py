@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""tests/bench/run.sh starts this; see there."""
+"""Measures Ferrule and other software in turns. Runs are repeated if the hypervisor has moved the
+processors (docs/reference/performance.md)."""
 import argparse
 import json
 import os
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from distance import by_program
+from distance import TRIES, by_program
 from profile import profile
 from rows import ROWS
 from table import FAILURES, Unavailable, alternate, processor
@@ -54,7 +55,8 @@ class Bench:
 def parse():
     parser = argparse.ArgumentParser(prog="tests/bench/run.sh", description=__doc__)
     parser.add_argument("--build", default="build", help=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
+    parser.add_argument("--quick", action="store_true",
+                        help="less of everything, under a minute; no run is repeated")
     parser.add_argument("--rounds", type=int, help="of each peer, in turns (3; quick: 1)")
     parser.add_argument("--only", metavar="ROW,...", help=f"of {', '.join(ROWS)}")
     parser.add_argument("--tuned", action="store_true",
@@ -126,7 +128,8 @@ def main():
     load, began = os.getloadavg()[0], time.monotonic()
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(options, work)
-        alternate.distance = by_program(f"{options.build}/tests/bench/bench_line")
+        alternate.distance = by_program(f"{options.build}/tests/bench/bench_line",
+                                        1 if options.quick else TRIES)
         groups, left_out = measure(bench, options.names)
     head = (f"{time.strftime('%Y-%m-%d')}, {len(bench.available)} processors ({processor()}), load "
             f"at the start {load:.2f}, medians of {bench.rounds} rounds, "
@@ -140,6 +143,7 @@ def main():
             json.dump({"load": load, "rounds": bench.rounds, "quick": options.quick,
                        "processors": len(bench.available), "left_out": left_out,
                        "without": alternate.without,
+                       "distance": alternate.distance.as_json(),
                        "rows": [{"row": name, "seconds": round(seconds, 1),
                                  "results": [r.as_json() for r in group.results]}
                                 for name, group, seconds in groups]}, f, indent=1)

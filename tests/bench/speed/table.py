@@ -62,8 +62,8 @@ class Result:
     """
     Results of Ferrule and of others, in `unit`. `ratio` is how many times better Ferrule is than
     the best of the others: twice the rate, or half the time (`less_is_better`), is 2. It follows
-    from the results unless it is given. The target is a ratio as well. `limit` is a target independent of others: the most that Ferrule may need. A
-    result with neither is printed only.
+    from the results unless it is given. The target is a ratio as well. `limit` is a target
+    independent of others: the most that Ferrule may need. A result with neither is printed only.
     """
 
     def __init__(self, what, ours, others=None, unit="", *, less_is_better=False, target=None,
@@ -92,6 +92,28 @@ class Result:
         return {"what": self.what, "ferrule": self.ours, "others": self.others,
                 "unit": self.unit, "ratio": self.ratio, "target": self.target,
                 "limit": self.limit, "pass": self.passes}
+
+
+def present(got, *names):
+    """Returns the entries with these names, without programs that were left out."""
+    return {name: got[name] for name in names if name in got}
+
+
+BY_ROUND = "*Times better* is the median of the rounds' ratios."
+
+
+def compare(what, ours, others, unit, *, less_is_better=False, target=None, limit=None):
+    """
+    Returns a Result. `ours` has one number for each round, and `others` is {name: the same}. Their
+    values are medians. The ratio is the median of the rounds' ratios, each to the best of the
+    others in that round: between rounds, the hypervisor may move processors (distance.py).
+    """
+    rounds = zip(ours, *others.values()) if others else ()
+    ratios = [min(theirs) / mine if less_is_better else mine / max(theirs)
+              for mine, *theirs in rounds]
+    return Result(what, median(ours), {who: median(values) for who, values in others.items()},
+                  unit, less_is_better=less_is_better, target=target, limit=limit,
+                  ratio=median(ratios) if ratios else None)
 
 
 class Group:

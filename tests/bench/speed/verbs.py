@@ -7,7 +7,8 @@ import time
 
 import jobs
 from jobs import Pair, find, own, run
-from table import Group, Result, Unavailable, alternate, human, median
+from table import (BY_ROUND, Group, Result, Unavailable, alternate, compare, human,
+                   median, present)
 
 # Half of the time, or twice the rate, is 2 times better.
 LATENCY_TARGET, RATE_TARGET, BANDWIDTH_TARGET = 1 / 1.15, 0.85, 0.95
@@ -50,21 +51,6 @@ def same_loop(b, loop, size, iters, cpus):
                                str(iters)]), cpus))
 
 
-def compare(name, ours, theirs, unit, target, less_is_better=False, limit=None):
-    """The ratio is the median of those of the rounds, since both programs of a round are run within
-    a few seconds."""
-    who, values = theirs
-    if not values:
-        return Result(name, median(ours), None, unit, less_is_better=less_is_better,
-                      target=target, limit=limit)
-    ratio = median([b / a if less_is_better else a / b for a, b in zip(ours, values)])
-    return Result(name, median(ours), {who: median(values)}, unit, less_is_better=less_is_better,
-                  target=target, limit=limit, ratio=ratio)
-
-
-NOTE = "*Times better* is the median of the ratios of the rounds."
-
-
 def ucx_tcp(b, iters):
     return jobs.ucx("tag_lat", 8, iters, "tcp,self", b.cpus(2))[1]
 
@@ -78,10 +64,10 @@ def latency(b):
         "ucx tcp": lambda: ucx_tcp(b, iters)}, "verbs-latency")
     ours = got["ferrule, ib_send_lat"]
     group = Group("Verbs programs: latency, half a round trip of 8 bytes, p50", [
-        compare("ib_send_lat", ours, (SAME_LOOP, got["ferrule, frl_*"]), "us", LATENCY_TARGET,
-                True),
-        compare("ib_send_lat, beside UCX' tag_lat", ours, ("ucx tcp", got.get("ucx tcp")), "us", 4,
-                True)], notes=[NOTE])
+        compare("ib_send_lat", ours, {SAME_LOOP: got["ferrule, frl_*"]}, "us",
+                less_is_better=True, target=LATENCY_TARGET),
+        compare("ib_send_lat, beside UCX' tag_lat", ours, present(got, "ucx tcp"), "us",
+                less_is_better=True, target=4)], notes=[BY_ROUND])
     b.explain(group, lambda _: half_round_trip(b, "ib_send_lat", 500000, b.cpus(2)))
     return group
 
@@ -99,16 +85,17 @@ def write_latency(b):
         peers["ferrule, ib_send_lat"] = lambda: half_round_trip(b, "ib_send_lat", iters, cpus)
     got = alternate(ROUNDS * b.rounds, peers, "verbs-write-latency")
     ours = got["ferrule, ib_write_lat"]
-    results = [compare("ib_write_lat", ours, (SAME_LOOP, got["ferrule, frl_*"]), "us",
-                       LATENCY_TARGET, True)]
+    results = [compare("ib_write_lat", ours, {SAME_LOOP: got["ferrule, frl_*"]}, "us",
+                       less_is_better=True, target=LATENCY_TARGET)]
     if enough:
         results.append(compare("ib_write_lat, a processor for each thread", ours,
-                               ("ib_send_lat", got["ferrule, ib_send_lat"]), "us", 1 / 3, True))
+                               {"ib_send_lat": got["ferrule, ib_send_lat"]}, "us",
+                               less_is_better=True, target=1 / 3))
     else:
         results.append(Result("ib_write_lat, fewer than four processors", median(ours), None, "us",
                               limit=100))
     group = Group("Verbs programs: half a round trip of 8 bytes awaited in memory, p50", results,
-                  notes=[NOTE])
+                  notes=[BY_ROUND])
     b.explain(group, lambda _: half_round_trip(b, "ib_write_lat", 10 * iters, cpus))
     return group
 
@@ -121,13 +108,13 @@ def stream(b, row, size, iters, convert, unit, target):
             same_loop(b, "write-bw", size, iters, b.cpus(2))["messages_per_s"])},
         f"{row}, {human(size)}")
     return compare(f"ib_write_bw, {human(size)}", got["ferrule, ib_write_bw"],
-                   (SAME_LOOP, got["ferrule, frl_*"]), unit, target)
+                   {SAME_LOOP: got["ferrule, frl_*"]}, unit, target=target)
 
 
 def rate(b):
     size, iters = 64, 50000 if b.quick else 5000000
     group = Group("Verbs programs: millions of messages a second", [
-        stream(b, "verbs-rate", size, iters, lambda n: n / 1e6, "", RATE_TARGET)], notes=[NOTE])
+        stream(b, "verbs-rate", size, iters, lambda n: n / 1e6, "", RATE_TARGET)], notes=[BY_ROUND])
     b.explain(group, lambda _: writes(b, size, 5 * iters))
     return group
 
@@ -137,7 +124,7 @@ def bandwidth(b):
     share = 50 if b.quick else 1
     group = Group("Verbs programs: RDMA WRITE from and to memory of malloc()", [
         stream(b, "verbs-bandwidth", size, iters // share, lambda n, size=size: n * size / 1e9,
-               "GB/s", BANDWIDTH_TARGET) for size, iters in sizes.items()], notes=[NOTE])
+               "GB/s", BANDWIDTH_TARGET) for size, iters in sizes.items()], notes=[BY_ROUND])
     b.explain(group, lambda worst: [writes(b, size, 5 * iters) for size, iters in sizes.items()
                                     if worst.what.endswith(human(size))])
     return group
@@ -165,9 +152,10 @@ def ucx(b):
         "verbs-ucx")
     ours = got["ferrule, ucx rc_v"]
     group = Group("Verbs programs: UCX, half a round trip of 8 bytes with tags, p50", [
-        compare("tag_lat over rc_v, beside TCP", ours, ("ucx tcp", got.get("ucx tcp")), "us", 2, True),
-        compare("tag_lat over rc_v, beside shared memory", ours,
-                ("ucx posix", got.get("ucx posix")), "us", None, True)], notes=[NOTE])
+        compare("tag_lat over rc_v, beside TCP", ours, present(got, "ucx tcp"), "us",
+                less_is_better=True, target=2),
+        compare("tag_lat over rc_v, beside shared memory", ours, present(got, "ucx posix"), "us",
+                less_is_better=True)], notes=[BY_ROUND])
     b.explain(group, lambda _: ucx_over_verbs(b, 10 * iters))
     return group
 
