@@ -106,13 +106,23 @@ static void reduce_piece(const struct shm *shm, const struct shm_operation *oper
 
 /*
  * Every other operation begins at the end: if the vector exceeds the cache, the end was touched
- * last, by the previous operation or by the producer of the elements, and is still cached.
+ * last, by the previous operation or by the producer of the elements, and is still cached. In both
+ * directions, a short block comes last, as shm_ring_reserve() requires. From the end, it is rounded
+ * up to SHM_RING_UNIT, so that the others begin at a page if the vector does. The first block is
+ * shorter by that.
  */
 static struct shm_span block_of_round(const struct shm_operation *operation, uint32_t round)
 {
-	if (operation->number % 2)
-		round = operation->rounds - 1 - round;
-	return shm_block_of(operation, (struct shm_span){ 0, operation->run->count }, round);
+	size_t most = SHM_BLOCK / operation->elem_size, count = operation->run->count;
+	size_t page = SHM_RING_UNIT / operation->elem_size;
+	size_t left = count - (operation->rounds - 1) * most;
+	size_t last = (left + page - 1) / page * page;
+	uint32_t after = operation->rounds - 1 - round; /* rounds after this one */
+	size_t first = after ? last + (after - 1) * most : 0, end = last + after * most;
+
+	if (operation->number % 2 == 0)
+		return shm_block_of(operation, (struct shm_span){ 0, count }, round);
+	return (struct shm_span){ first, (end < count ? end : count) - first };
 }
 
 bool shm_flat_stage(struct shm *shm, struct shm_operation *operation)

@@ -43,7 +43,7 @@ struct shm_operation {
 	bool overwrites;          /* results overwrite inputs for others until these are staged */
 	uint32_t rounds;
 	uint32_t staged, made;
-	uint64_t ring_at; /* position of its space in each ring: counts all bytes before */
+	uint64_t ring_position; /* of its space in each ring: page.h, shm_ring_offset() */
 };
 
 /* Cached location of a buffer. */
@@ -113,12 +113,18 @@ static inline bool shm_scales_first(const struct run *run)
 	return operation_scales_first(run->scaled, run->dtype);
 }
 
-/* Returns the operations that a rank has finished reading, as last seen. Looks anew if there were
- * less than `number`. */
+/* Returns how many operations a rank has finished reading. Reads its counter again if the last
+ * value is below `number`. Ignores a value that decreases, which a faulty rank may publish: the
+ * slots of those operations may hold later ones already. */
 static inline uint64_t shm_finished(struct shm_peer *peer, uint64_t number)
 {
-	if (peer->finished < number)
-		peer->finished = atomic_load_explicit(&peer->page->finished, memory_order_acquire);
+	uint64_t finished;
+
+	if (peer->finished >= number)
+		return peer->finished;
+	finished = atomic_load_explicit(&peer->page->finished, memory_order_acquire);
+	if (finished > peer->finished)
+		peer->finished = finished;
 	return peer->finished;
 }
 
@@ -133,7 +139,10 @@ bool shm_locate(
  * if no other export has to go. */
 const struct shm_location *shm_locate_again(struct shm *shm, const uint8_t *addr, size_t bytes);
 
-/* short.c: fills in this rank's input and the ranks that it waits for. */
+/* short.c: returns whether inputs of a short operation may stay in place. All ranks get the same
+ * result. If a rank requests a copy of such an input, its owner writes it to the ring. */
+bool shm_short_may_be_in_place(const struct run *run, uint32_t elem_size);
+/* Fills in this rank's input and the ranks that it waits for. */
 void shm_short_begin(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot);
 /* Handles the slot of rank `rank`, which is then no longer awaited, unless this rank has
  * requested a copy. Returns 0 or the communicator's error. */
@@ -172,7 +181,7 @@ static inline const uint8_t *shm_ring_of(const struct shm *shm,
 	const struct shm_operation *operation, uint32_t rank, uint32_t ring, uint32_t round)
 {
 	return shm->peers[rank].page->rings +
-		shm_ring_at(shm->ranks, ring, operation->ring_at, round);
+		shm_ring_offset(shm->ranks, ring, operation->ring_position, round);
 }
 
 static inline struct shm_progress *shm_progress_of(
@@ -228,8 +237,10 @@ static inline bool shm_have_reached(const struct shm *shm, const struct shm_oper
 
 /* rings.c */
 
-/* Reserves space in each ring for the next operation, and returns its position (`ring_at`).
- * Positions go through the whole ring, so that blocks are written again as late as possible. */
+/* Reserves space in each ring for the next operation, and returns its position. No block crosses
+ * the end of the ring, if that of the last round has no more than what is left of the space.
+ * Successive operations use successive space, so that memory is written again as late as
+ * possible. */
 uint64_t shm_ring_reserve(struct shm *shm, const struct run *run, uint32_t elem_size);
 /* Returns whether a round's block may be written in all rings of this rank: all readers have
  * finished with its previous content. For content of this operation, that is when `counter` of all

@@ -21,11 +21,12 @@ enum {
 	SHM_SLOTS = 8, /* operations under way, at most */
 	SHM_HEADER = 48,
 	SHM_SLOT_BYTES = SHM_HEADER + SHM_INLINE,
-	/* Blocks of a ring. The lines of 16 blocks (1 MiB) leave second-level caches before they
-	 * are written again, which helps processors that share a third-level cache (decision 75).
-	 * More ranks have more rings, so each is shorter. */
+	/* Blocks of a ring. 16 blocks (1 MiB) exceed a second-level cache of that size: lines leave
+	 * it before they are written again, which helps processors that share a third-level cache
+	 * (decision 75). More ranks have more rings, so each is shorter. */
 	SHM_RING_OF_TWO = 16,
 	SHM_RING_OF_MORE = 4,
+	SHM_RING_UNIT = 4 << 10, /* bytes: operations reserve multiples of a page of memory */
 	SHM_EXPORTS = 128,
 };
 
@@ -126,13 +127,14 @@ static inline size_t shm_page_size(uint32_t ranks)
 	return sizeof(struct shm_page) + (size_t)(ranks + 1) * shm_ring_blocks(ranks) * SHM_BLOCK;
 }
 
-/* Returns the offset of a round's block in the rings, for ring number `ring`. `at` is the position
- * of round 0: it counts all bytes since the communicator was created, and never wraps. */
-static inline size_t shm_ring_at(uint32_t ranks, uint32_t ring, uint64_t at, uint32_t round)
+/* Returns the offset of a round's block in the rings, for ring number `ring`. `position` is that of
+ * round 0: it counts all bytes since the communicator was created, and never wraps. */
+static inline size_t shm_ring_offset(
+	uint32_t ranks, uint32_t ring, uint64_t position, uint32_t round)
 {
 	uint64_t bytes = (uint64_t)shm_ring_blocks(ranks) * SHM_BLOCK;
 
-	return ring * bytes + (at + (uint64_t)round * SHM_BLOCK) % bytes;
+	return ring * bytes + (position + (uint64_t)round * SHM_BLOCK) % bytes;
 }
 
 /* ---- mappings of a peer */

@@ -1,35 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Space in rings. Each operation reserves consecutive bytes, the same ones in all rings and on all
- * ranks. It reserves enough for run->count elements, even if it writes no ring.
+ * Space in rings. An operation that may write a ring reserves consecutive bytes, the same ones in
+ * all rings and on all ranks. Other operations reserve none.
  */
 #include "collectives/shm/internal.h"
 
-enum { LEAST = 4 << 10 }; /* bytes that an operation reserves at least */
-
-/* Returns the bytes to reserve: a power of two up to a block, and whole blocks beyond. A short
- * operation reserves a block, and writes it only if a rank requests a copy. */
-static uint64_t space_of(const struct run *run, uint32_t elem_size)
+static uint64_t round_up(uint64_t number, uint64_t unit)
 {
-	uint64_t bytes = run->count * elem_size, space = LEAST;
+	return (number + unit - 1) / unit * unit;
+}
 
-	if (!run->is_long)
-		return SHM_BLOCK;
-	if (bytes > SHM_BLOCK)
-		return (bytes + SHM_BLOCK - 1) / SHM_BLOCK * SHM_BLOCK;
-	while (space < bytes)
-		space *= 2;
-	return space;
+/* Returns the bytes to reserve. They depend only on the operation and the number of ranks. All
+ * ranks reserve the same, even those that write no ring. */
+static uint64_t space_of(uint32_t ranks, const struct run *run, uint32_t elem_size)
+{
+	uint64_t count = run->count;
+
+	if (!run->is_long && !shm_short_may_be_in_place(run, elem_size))
+		return 0;
+	/* Only two ranks put whole inputs of an allreduce into rings (flat.c), others parts. */
+	if (run->is_long && shape_reduces_to_all(run->coll) && ranks > 2)
+		count = (count + ranks - 1) / ranks;
+	return round_up(count * elem_size, SHM_RING_UNIT);
 }
 
 uint64_t shm_ring_reserve(struct shm *shm, const struct run *run, uint32_t elem_size)
 {
-	uint64_t space = space_of(run, elem_size);
-	uint64_t align = space < SHM_BLOCK ? space : SHM_BLOCK;
-	uint64_t at = (shm->ring_next + align - 1) / align * align;
+	const uint64_t ring = (uint64_t)shm_ring_blocks(shm->ranks) * SHM_BLOCK;
+	uint64_t space = space_of(shm->ranks, run, elem_size), position = shm->ring_next;
 
-	shm->ring_next = at + space;
-	return at;
+	/* The end of a ring is at a multiple of SHM_BLOCK. Blocks that begin at such multiples do
+	 * not cross it. */
+	if (position % ring + space > ring)
+		position = round_up(position, SHM_BLOCK);
+	shm->ring_next = position + space;
+	return position;
 }
 
 /* Returns the first operation that another rank may still read, `number` at most. */
@@ -53,14 +58,12 @@ bool shm_ring_has_room(
 	struct shm *shm, const struct shm_operation *operation, uint32_t round, size_t counter)
 {
 	uint64_t first = first_unread(shm, operation->number);
-	uint64_t oldest = shm->operations[first % SHM_SLOTS].ring_at;
+	/* No operation has been published that is SHM_SLOTS after it: its slot was not free. */
+	uint64_t oldest = shm->operations[first % SHM_SLOTS].ring_position;
 	uint32_t blocks = shm_ring_blocks(shm->ranks);
-	uint64_t end = operation->ring_at + (uint64_t)(round + 1) * SHM_BLOCK;
+	uint64_t end = operation->ring_position + (uint64_t)(round + 1) * SHM_BLOCK;
 
-	/* Counts a whole block, even if the operation has reserved less. A rank that is SHM_SLOTS
-	 * behind is faulty. */
-	if (operation->number - first >= SHM_SLOTS)
-		return false;
+	/* Counts a whole block, even if the operation has reserved less. */
 	if (end <= oldest + (uint64_t)blocks * SHM_BLOCK)
 		return true;
 	return first == operation->number &&
@@ -70,7 +73,7 @@ bool shm_ring_has_room(
 void shm_ring_write(struct shm *shm, const struct shm_operation *operation, uint32_t ring,
 	uint32_t round, const uint8_t *from, size_t bytes)
 {
-	size_t at = shm_ring_at(shm->ranks, ring, operation->ring_at, round);
+	size_t at = shm_ring_offset(shm->ranks, ring, operation->ring_position, round);
 
 	store_times_copy(&shm->store_times[ring], shm->page->rings + at, from, bytes);
 }

@@ -100,7 +100,7 @@ static void publish(struct shm *shm, struct run *run)
 		.elem_size = elem_size,
 		.is_long = run->is_long,
 		.is_holding = true,
-		.ring_at = shm_ring_reserve(shm, run, elem_size),
+		.ring_position = shm_ring_reserve(shm, run, elem_size),
 	};
 	shm_publish_freed(shm->page);
 	slot->signature = run->signature;

@@ -14,7 +14,7 @@
 #include "lib/base/memory/memfd.h"
 #include "lib/base/memory/share.h"
 
-#define SHM_MAGIC UINT64_C(0x384d48534c5246) /* "FRLSHM8" */
+#define SHM_MAGIC UINT64_C(0x394d48534c5246) /* "FRLSHM9" */
 
 /* Exchanged between the ranks. They are on one machine, so numbers are in host order. */
 struct page_record {

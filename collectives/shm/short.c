@@ -13,10 +13,16 @@
 #include "lib/base/error.h"
 #include "lib/base/memory/copy.h"
 
-_Static_assert(SHM_INLINE <= SHM_BLOCK, "what was left fits into a block of the ring");
+_Static_assert(SHM_INLINE <= SHM_BLOCK, "an input in place fits into a block of a ring");
 
-/* Decides whether the input stays in place until all have read it. Not if ranks share
- * processors: waiting for readers takes long then. */
+bool shm_short_may_be_in_place(const struct run *run, uint32_t elem_size)
+{
+	return shape_reduces_to_all(run->coll) && run->count * elem_size > SHM_IN_PLACE_FROM &&
+		!shm_scales_first(run);
+}
+
+/* Returns whether this rank's input stays in place until all have read it, and describes its
+ * location then. It does not if ranks share processors: waiting for readers takes long then. */
 static bool keep_in_place(struct shm *shm, struct shm_operation *operation, struct shm_slot *slot)
 {
 	const struct run *run = operation->run;
@@ -24,8 +30,7 @@ static bool keep_in_place(struct shm *shm, struct shm_operation *operation, stru
 	size_t bytes = run->bytes[PLAN_SEND];
 	const struct shm_location *location;
 
-	if (bytes <= SHM_IN_PLACE_FROM || !shape_reduces_to_all(run->coll) ||
-		send == run->base[PLAN_RECV] || shm_scales_first(run) ||
+	if (!shm_short_may_be_in_place(run, operation->elem_size) || send == run->base[PLAN_RECV] ||
 		shm->comm->tuner.oversubscription > 1)
 		return false;
 	location = shm_locate_again(shm, send, bytes);

@@ -17,8 +17,8 @@
 
 enum {
 	SHORT = 100,
-	LEFT = 6000 / 4, /* short, and not copied where it lies in memory that others can read */
-	LONG = 90001 / JOB_SHARE, /* more rounds than rings have blocks, of two ranks' parts */
+	KEPT = 1600 / 4,          /* short, and stays in place if others can read it */
+	LONG = 90001 / JOB_SHARE, /* not whole blocks */
 	MANY = 3 * SHM_SLOTS,
 	COMINGS = SHM_EXPORTS + 10,
 };
@@ -295,22 +295,22 @@ END_TEST
 
 static size_t count_of(int i)
 {
-	return i % 2 ? LONG : i % 4 ? LEFT : SHORT;
+	return i % 2 ? LONG : i % 4 ? KEPT : SHORT;
 }
 
-/* Counts its buffers. Buffers that are left in place share one. */
+/* Counts its buffers. Inputs that stay in place share a buffer. */
 static size_t first_of(int i)
 {
-	return count_of(i) == LEFT ? 0 : (size_t)i;
+	return count_of(i) == KEPT ? 0 : (size_t)i;
 }
 
 static void run_many(struct rank *rank)
 {
 	struct frl_request *requests[MANY];
-	int32_t *in[MANY], *out[MANY], *left = frl_mem_alloc(LEFT * sizeof(int32_t));
+	int32_t *in[MANY], *out[MANY], *kept = frl_mem_alloc(KEPT * sizeof(int32_t));
 	const struct shm *shm = rank->comm->shm;
 
-	if (!left)
+	if (!kept)
 		abort();
 	rank->comm->tuner.oversubscription = 1;
 	for (int i = 0; i < MANY; i++) {
@@ -320,7 +320,7 @@ static void run_many(struct rank *rank)
 			.dtype = FRL_INT32,
 			.root = i % rank->ranks };
 
-		in[i] = count == LEFT ? left : malloc(count * sizeof(int32_t));
+		in[i] = count == KEPT ? kept : malloc(count * sizeof(int32_t));
 		c.send = in[i];
 		c.recv = out[i] = malloc(count * sizeof(int32_t));
 		for (size_t k = 0; k < count; k++)
@@ -335,15 +335,15 @@ static void run_many(struct rank *rank)
 				out[i][k] ==
 					(i % 3 == 2 ? input(i % rank->ranks, k + first_of(i))
 						    : sum_at(rank->ranks, k + first_of(i))));
-		if (in[i] != left)
+		if (in[i] != kept)
 			free(in[i]);
 		free(out[i]);
 	}
 	expect(rank,
 		shm->operations[(shm->published - 2) % SHM_SLOTS].peer[rank->number].send ==
-			(const uint8_t *)left);
+			(const uint8_t *)kept);
 	expect(rank, frl_barrier(rank->comm) == 0);
-	frl_mem_free(left, LEFT * sizeof(int32_t));
+	frl_mem_free(kept, KEPT * sizeof(int32_t));
 }
 
 START_TEST(more_than_slots)
@@ -375,17 +375,17 @@ static void sum_in(struct rank *rank, int32_t *memory)
 		expect(rank, memory[i] == sum_at(rank->ranks, i));
 }
 
-/* The same for short ones that are left in place from the second use on. */
-static void sum_left_in(struct rank *rank, int32_t *memory)
+/* The same for short inputs, which stay in place from the second use on. */
+static void sum_kept_in(struct rank *rank, int32_t *memory)
 {
-	int32_t *recv = memory + LEFT;
+	int32_t *recv = memory + KEPT;
 
 	for (int turn = 0; turn < 3; turn++) {
-		for (size_t i = 0; i < LEFT; i++)
+		for (size_t i = 0; i < KEPT; i++)
 			memory[i] = input(rank->number, i + (size_t)turn);
 		expect(rank,
-			frl_allreduce(rank->comm, memory, recv, LEFT, FRL_INT32, FRL_SUM) == 0);
-		for (size_t i = 0; i < LEFT && !rank->failure[0]; i++)
+			frl_allreduce(rank->comm, memory, recv, KEPT, FRL_INT32, FRL_SUM) == 0);
+		for (size_t i = 0; i < KEPT && !rank->failure[0]; i++)
 			expect(rank, recv[i] == sum_at(rank->ranks, i + (size_t)turn));
 	}
 }
@@ -400,7 +400,7 @@ static void run_comings(struct rank *rank)
 	for (int i = 0; i < COMINGS; i++) {
 		int32_t *memory = frl_mem_alloc(bytes);
 
-		sum_left_in(rank, memory);
+		sum_kept_in(rank, memory);
 		sum_in(rank, memory);
 		frl_mem_free(memory, bytes);
 	}

@@ -181,34 +181,6 @@ START_TEST(whole_beyond_limit)
 }
 END_TEST
 
-/* Equal operations reserve space without gaps between them. A block does not cross the end of the
- * ring. */
-START_TEST(space_is_consecutive)
-{
-	static const size_t lengths[] = { 4 << 10, 8 << 10, 24 << 10, SHM_BLOCK, 2 * SHM_BLOCK };
-	const uint64_t ring = (uint64_t)SHM_RING_OF_TWO * SHM_BLOCK;
-
-	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
-		struct run run = { .is_long = true, .count = lengths[i] / sizeof(float) };
-		struct shm shm = { .ranks = 2, .ring_next = 100 };
-		uint64_t end = 0, space = 4 << 10;
-
-		while (space < lengths[i])
-			space *= 2;
-		for (uint64_t turn = 0; turn < 2 * ring / space; turn++) {
-			uint64_t at = shm_ring_reserve(&shm, &run, sizeof(float));
-			size_t block = lengths[i] < SHM_BLOCK ? lengths[i] : SHM_BLOCK;
-
-			/* Only the first operation skips bytes, for its alignment. */
-			ck_assert_uint_eq(
-				at, turn == 0 ? space < SHM_BLOCK ? space : SHM_BLOCK : end);
-			ck_assert_uint_le(shm_ring_at(2, 0, at, 0) + block, ring);
-			end = at + space;
-		}
-	}
-}
-END_TEST
-
 /* Rank 0 must not overwrite ring blocks of the first operation that rank 1 has not read, even if
  * rank 0 has completed it and the second operation has the same blocks. */
 static const size_t unread_bytes[] = { 8 << 10, SHM_BLOCK };
@@ -228,7 +200,7 @@ static void start_sum(struct rank *rank, int32_t *data, struct frl_request **ret
 static void skip_space(struct rank *rank)
 {
 	struct shm *shm = rank->comm->shm;
-	uint64_t last = shm->operations[(shm->published - 1) % SHM_SLOTS].ring_at;
+	uint64_t last = shm->operations[(shm->published - 1) % SHM_SLOTS].ring_position;
 
 	shm->ring_next = last + (uint64_t)shm_ring_blocks(shm->ranks) * SHM_BLOCK;
 }
