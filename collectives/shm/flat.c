@@ -5,6 +5,7 @@
  * there are two ranks, each can copy its input to its ring instead, and may overwrite it.
  */
 #include "collectives/shm/internal.h"
+#include "lib/base/round.h"
 #include "lib/reduce/nontemporal.h"
 
 enum {
@@ -114,14 +115,15 @@ static void reduce_piece(const struct shm *shm, const struct shm_operation *oper
 static struct shm_span block_of_round(const struct shm_operation *operation, uint32_t round)
 {
 	size_t most = SHM_BLOCK / operation->elem_size, count = operation->run->count;
-	size_t page = SHM_RING_UNIT / operation->elem_size;
-	size_t left = count - (operation->rounds - 1) * most;
-	size_t last = (left + page - 1) / page * page;
 	uint32_t after = operation->rounds - 1 - round; /* rounds after this one */
-	size_t first = after ? last + (after - 1) * most : 0, end = last + after * most;
+	size_t last, first, end;
 
 	if (operation->number % 2 == 0)
 		return shm_block_of(operation, (struct shm_span){ 0, count }, round);
+	last = round_up(
+		count - (operation->rounds - 1) * most, SHM_RING_UNIT / operation->elem_size);
+	first = after ? last + (after - 1) * most : 0;
+	end = last + after * most;
 	return (struct shm_span){ first, (end < count ? end : count) - first };
 }
 

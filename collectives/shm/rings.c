@@ -4,11 +4,7 @@
  * all rings and on all ranks. Other operations reserve none.
  */
 #include "collectives/shm/internal.h"
-
-static uint64_t round_up(uint64_t number, uint64_t unit)
-{
-	return (number + unit - 1) / unit * unit;
-}
+#include "lib/base/round.h"
 
 /* Returns the bytes to reserve. They depend only on the operation and the number of ranks. All
  * ranks reserve the same, even those that write no ring. */

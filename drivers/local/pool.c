@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "lib/base/error.h"
+#include "lib/base/round.h"
 
 #define ROOM ((size_t)8 << 30)
 
@@ -17,11 +18,6 @@ enum {
 	 * address. */
 	SKEW = (LINE - HEADER_TO_PAYLOAD % LINE) % LINE,
 };
-
-static size_t round_up(size_t size, size_t step)
-{
-	return (size + step - 1) / step * step;
-}
 
 /* `place` 0: any address. */
 static uint8_t *map_at(uintptr_t place, size_t size)

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "lib/base/error.h"
+#include "lib/base/round.h"
 
 int raw_fail(const struct raw_port *port, int err, const char *what)
 {
@@ -26,11 +27,6 @@ void raw_destroyed(struct raw_port *port, int rc, const char *what)
 	verbs_warn(verbs_errno(rc), text);
 }
 
-static uint32_t round_up(uint32_t size, uint32_t to)
-{
-	return (size + to - 1) / to * to;
-}
-
 /* Computes the slot sizes. A frame that does not fit puts the NIC's queue into an error state.
  * Slots therefore have room for the longest frame that the interface accepts, even if Ferrule's own
  * frames are shorter. */
@@ -45,10 +41,10 @@ static void size_slots(struct raw_port *port)
 					   : RAW_SLOTS;
 	port->n_slots += port->base.caps.max_kept;
 	port->near_room = port->wanted.gpu >= 0 ? PORT_SPLIT : longest;
-	port->far.room = round_up(longest - PORT_SPLIT, 64);
-	port->slot_size = round_up(RAW_OFFSET + port->near_room, 64);
-	port->spare_size = round_up(RAW_OFFSET + longest, 64);
-	port->tx_size = round_up(
+	port->far.room = (uint32_t)round_up(longest - PORT_SPLIT, 64);
+	port->slot_size = (uint32_t)round_up(RAW_OFFSET + port->near_room, 64);
+	port->spare_size = (uint32_t)round_up(RAW_OFFSET + longest, 64);
+	port->tx_size = (uint32_t)round_up(
 		PORT_HEADER_ROOM + PORT_TRAILER_ROOM + port->base.caps.max_frame + VLAN_TAG, 64);
 }
 
