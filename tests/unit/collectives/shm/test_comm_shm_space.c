@@ -131,6 +131,11 @@ END_TEST
 static const size_t mixed_bytes[] = { 33 << 10, 1500, 68 << 10, 4, (2 << 10) + 4, FEW + 4,
 	AHEAD + 4 };
 
+static size_t mixed_count(int i)
+{
+	return mixed_bytes[i % (int)ROWS(mixed_bytes)] / sizeof(int32_t);
+}
+
 static void run_mixed(struct rank *rank)
 {
 	struct frl_request *requests[AT_ONCE];
@@ -147,18 +152,14 @@ static void run_mixed(struct rank *rank)
 			struct frl_collective c = { .coll = FRL_ALLREDUCE,
 				.send = send + i,
 				.recv = recv[i],
-				.count = mixed_bytes[(turn + i) % (int)ROWS(mixed_bytes)] /
-					sizeof(int32_t),
+				.count = mixed_count(turn + i),
 				.dtype = FRL_INT32 };
 
 			expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0);
 		}
 		for (int i = 0; i < AT_ONCE; i++) {
-			size_t count = mixed_bytes[(turn + i) % (int)ROWS(mixed_bytes)] /
-				sizeof(int32_t);
-
 			expect(rank, frl_request_wait(requests[i]) == 0);
-			for (size_t k = 0; k < count && !rank->failure[0]; k++)
+			for (size_t k = 0; k < mixed_count(turn + i) && !rank->failure[0]; k++)
 				expect(rank, recv[i][k] == job_sum(rank->ranks, (size_t)i + k));
 		}
 	}
@@ -199,13 +200,13 @@ static void run_inside(struct rank *rank)
 
 	/* The data has no MARK, which might hide a change. A rank that has failed goes on, since
 	 * the others meet it. */
-	for (size_t i = 0; i < 2 * ROWS(mixed_bytes); i++) {
-		size_t count = mixed_bytes[i / 2] / sizeof(int32_t);
-
+	for (int i = 0; i < 2 * (int)ROWS(mixed_bytes); i++) {
 		memset(data, 1, AHEAD + 4);
 		memset(shm->page->rings, MARK, bytes);
 		job_meet(rank->job);
-		expect(rank, frl_allreduce(rank->comm, data, data, count, FRL_INT32, FRL_SUM) == 0);
+		expect(rank,
+			frl_allreduce(rank->comm, data, data, mixed_count(i / 2), FRL_INT32,
+				FRL_SUM) == 0);
 		job_meet(rank->job);
 		expect(rank, changed_outside(shm) == -1);
 	}
@@ -220,67 +221,65 @@ START_RANGE_TEST(space_is_not_exceeded, 2, 4)
 }
 END_TEST
 
+static struct frl_request *start_sum(
+	struct rank *rank, const int32_t *send, int32_t *recv, size_t bytes)
+{
+	struct frl_collective c = { .coll = FRL_ALLREDUCE,
+		.send = send,
+		.recv = recv,
+		.count = bytes / sizeof(*send),
+		.dtype = FRL_INT32 };
+	struct frl_request *request = NULL;
+
+	expect(rank, frl_start(rank->comm, &c, &request) == 0);
+	return request;
+}
+
 /* Rank 1's input stays in place and rank 0 cannot map it, so rank 1 copies it to its ring. The copy
- * and the inputs of later operations, which it copies there as well, have different space. */
+ * and the input of the next operation, which it copies there as well, have different space. */
 static void run_copied(struct rank *rank)
 {
-	int32_t *input = job_shared_memory(KEPT), *sum = job_private_memory(KEPT);
-	int32_t *send = job_private_memory(AHEAD), *recv[SHM_SLOTS] = { sum };
-	struct frl_collective c = { .coll = FRL_ALLREDUCE, .dtype = FRL_INT32 };
-	struct frl_request *requests[SHM_SLOTS];
-	struct shm *shm = rank->comm->shm;
+	int32_t *kept = job_shared_memory(KEPT), *sum = job_private_memory(KEPT);
+	int32_t *send = job_private_memory(AHEAD), *recv = job_private_memory(AHEAD);
+	const struct shm *shm = rank->comm->shm;
+	struct frl_request *first, *second;
 	struct shm_slot *slot;
 	bool is_done = false;
 
 	rank->comm->tuner.oversubscription = 1;
-	for (size_t k = 0; k < AHEAD / sizeof(int32_t); k++)
+	for (size_t k = 0; k < AHEAD / sizeof(*send); k++)
 		send[k] = job_input(rank->number, k);
-	memcpy(input, send + 1, KEPT);
+	memcpy(kept, send + 1, KEPT);
 	/* Inputs stay in place from their second use on. */
-	expect(rank,
-		frl_allreduce(rank->comm, input, sum, KEPT / sizeof(int32_t), FRL_INT32, FRL_SUM) ==
-			0);
+	expect(rank, frl_request_wait(start_sum(rank, kept, sum, KEPT)) == 0);
 	memset(sum, 0, KEPT);
-	/* The first operation below has this slot. */
 	slot = &shm->page->slots[shm->published % SHM_SLOTS];
-	for (int i = 0; i < SHM_SLOTS; i++) {
-		if (i > 0)
-			recv[i] = job_private_memory(AHEAD);
-		c.send = i == 0 ? input : send;
-		c.recv = recv[i];
-		c.count = (i == 0 ? KEPT : AHEAD) / sizeof(int32_t);
-		if (rank->number == 0 && i == 0)
-			job_meet(rank->job);
-		expect(rank, frl_start(rank->comm, &c, &requests[i]) == 0);
-		if (i > 0)
-			continue;
-		expect(rank, slot->input_kind == SHM_IN_PLACE);
-		/* Rank 0 has not seen the slot yet, and cannot map the input by this descriptor. */
-		if (rank->number == 1 && slot->input_kind == SHM_IN_PLACE)
-			slot->send.export.fd = INT32_MAX;
-	}
+	if (rank->number == 0)
+		job_meet(rank->job);
+	first = start_sum(rank, kept, sum, KEPT);
+	/* Rank 0 has not seen the slot yet, and cannot map the input by this descriptor. */
+	if (expect(rank, slot->input_kind == SHM_IN_PLACE) && rank->number == 1)
+		slot->send.export.fd = INT32_MAX;
+	second = start_sum(rank, send, recv, AHEAD);
 	if (rank->number == 1)
 		job_meet(rank->job);
 	else /* requests the copy */
-		expect(rank, frl_request_test(requests[0], &is_done) == 0 && !is_done);
+		expect(rank, frl_request_test(first, &is_done) == 0 && !is_done);
 	job_meet(rank->job);
 	/* Rank 1 copies the input, and blocks of the next operation. */
-	if (rank->number == 1) {
-		for (int n = 0; n < 10; n++)
-			expect(rank, frl_request_test(requests[0], &is_done) == 0 && !is_done);
-		expect(rank, slot->input_kind == SHM_IN_RING);
-	}
+	for (int n = 0; n < 10 && rank->number == 1; n++)
+		expect(rank, frl_request_test(first, &is_done) == 0 && !is_done);
+	expect(rank, rank->number == 0 || slot->input_kind == SHM_IN_RING);
 	job_meet(rank->job);
-	for (int i = 0; i < SHM_SLOTS; i++) {
-		size_t count = (i == 0 ? KEPT : AHEAD) / sizeof(int32_t);
-
-		expect(rank, (i == 0 && is_done) || frl_request_wait(requests[i]) == 0);
-		for (size_t k = 0; k < count && !rank->failure[0]; k++)
-			expect(rank, recv[i][k] == job_sum(2, i == 0 ? k + 1 : k));
-		free(recv[i]);
-	}
-	frl_mem_free(input, KEPT);
+	expect(rank, (is_done || frl_request_wait(first) == 0) && frl_request_wait(second) == 0);
+	for (size_t k = 0; k < KEPT / sizeof(*sum) && !rank->failure[0]; k++)
+		expect(rank, sum[k] == job_sum(2, k + 1));
+	for (size_t k = 0; k < AHEAD / sizeof(*recv) && !rank->failure[0]; k++)
+		expect(rank, recv[k] == job_sum(2, k));
+	frl_mem_free(kept, KEPT);
+	free(sum);
 	free(send);
+	free(recv);
 }
 
 START_TEST(copied_is_kept)
