@@ -102,7 +102,7 @@ def present(got, *names):
 BY_ROUND = "*Times better* is the median of the rounds' ratios."
 
 
-def compare(what, ours, others, unit, *, less_is_better=False, target=None, limit=None):
+def compare(what, ours, others, unit, *, less_is_better=False, target=None):
     """
     Returns a Result. `ours` has one number for each round, and `others` is {name: the same}. Their
     values are medians. The ratio is the median of the rounds' ratios, each to the best of the
@@ -112,7 +112,7 @@ def compare(what, ours, others, unit, *, less_is_better=False, target=None, limi
     ratios = [min(theirs) / mine if less_is_better else mine / max(theirs)
               for mine, *theirs in rounds]
     return Result(what, median(ours), {who: median(values) for who, values in others.items()},
-                  unit, less_is_better=less_is_better, target=target, limit=limit,
+                  unit, less_is_better=less_is_better, target=target,
                   ratio=median(ratios) if ratios else None)
 
 
