@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Allreduce of float32 among ranks on one machine, compared with MPI."""
 import jobs
-from table import (BY_ROUND, Group, Result, alternate, compare, geometric_mean, human, number,
-                   target_of, verdict_of)
+from table import (BY_ROUND, Group, Result, alternate, common_keys, compare, geometric_mean,
+                   human, number, target_of, verdict_of)
 
 KIB, MIB = 1 << 10, 1 << 20
 TCP_TARGET = 5
@@ -46,10 +46,6 @@ def measure(b, ranks, sweep):
             {who: [runs[0][1]] for who, runs in first.items() if who in rest})
 
 
-def sizes_of(runs):
-    return sorted(set.intersection(*(set(run) for run in runs)))
-
-
 def compare_size(what, times, size, others, target=None):
     """Returns the Result of one size, compared with the others that have it in all rounds."""
     have = {who: [run[size] for run in times[who]] for who in ("ferrule", *others)
@@ -64,7 +60,7 @@ def group(b, ranks):
     tcp = "openmpi, tcp" if "openmpi, tcp" in out else None
     memory = [who for who in out if who not in ("ferrule", tcp)]
     results, cells = [], [header(memory, tcp, sweep.in_place)]
-    for size in sizes_of(out["ferrule"]):
+    for size in common_keys(out["ferrule"]):
         name = f"n = {ranks}, {human(size)}"
         main = compare_size(name, out, size, memory, target(ranks, size))
         results.append(main)
@@ -101,7 +97,7 @@ def malloc_memory(b, ranks):
     others = [who for who in out if who != "ferrule"]
     results, cells = [], [["n bytes", "in place", *others, "times better", "target", "",
                            "out of place", *others, "times better"]]
-    for size in sizes_of(inside["ferrule"]):
+    for size in common_keys(inside["ferrule"]):
         name = f"n = {ranks}, {human(size)}, malloc()"
         there = compare_size(f"{name}, in place", inside, size, others, 2)
         away = compare_size(f"{name}, out of place", out, size, others)
@@ -124,7 +120,7 @@ def in_place(b):
     out, inside = ([run[place] for run in runs] for place in (0, 1))
     results = [compare(human(size), [run[size] for run in inside],
                        {"out of place": [run[size] for run in out]}, "us", less_is_better=True,
-                       target=1 / 1.1) for size in sizes_of(inside)]
+                       target=1 / 1.1) for size in common_keys(inside)]
     return Group("Allreduce of 2 ranks in place, microseconds", results, notes=[BY_ROUND])
 
 

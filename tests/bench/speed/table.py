@@ -48,10 +48,14 @@ def median(values):
     return statistics.median(values)
 
 
+def common_keys(runs):
+    """Returns the keys, sorted, that all dicts of a list have."""
+    return sorted(set.intersection(*(set(run) for run in runs)))
+
+
 def median_by_key(runs):
     """Converts [{key: number}] to {key: median}, for keys that all have."""
-    keys = set.intersection(*(set(run) for run in runs))
-    return {key: median([run[key] for run in runs]) for key in sorted(keys)}
+    return {key: median([run[key] for run in runs]) for key in common_keys(runs)}
 
 
 def geometric_mean(values):
